@@ -1,0 +1,37 @@
+# Every .cpp below src/ belongs to the one library, except tests and the command line. A file whose name ends in an
+# instruction set (x_avx2.cpp, x_avx512.cpp, x_amx.cpp, x_neon.cpp) is compiled for it and reached only by run-time dispatch.
+file(GLOB_RECURSE COHORT_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*.cpp)
+list(FILTER COHORT_SOURCES EXCLUDE REGEX "_test\\.cpp$")
+list(FILTER COHORT_SOURCES EXCLUDE REGEX "/src/cli/main\\.cpp$")
+
+set(COHORT_X86 OFF)
+set(COHORT_ARM OFF)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(COHORT_X86 ON)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  set(COHORT_ARM ON)
+endif()
+
+set(isa_flags_avx2 -mavx2 -mfma -mf16c -mbmi2)
+set(isa_flags_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512vbmi -mgfni -mavx2 -mfma -mf16c -mbmi2)
+set(isa_flags_amx ${isa_flags_avx512} -mamx-tile -mamx-int8)
+set(isa_flags_neon -march=armv8.2-a+dotprod+fp16)
+foreach(isa avx2 avx512 amx neon)
+  set(isa_sources ${COHORT_SOURCES})
+  list(FILTER isa_sources INCLUDE REGEX "_${isa}\\.cpp$")
+  if((isa STREQUAL "neon" AND COHORT_ARM) OR (NOT isa STREQUAL "neon" AND COHORT_X86))
+    set_source_files_properties(${isa_sources} PROPERTIES COMPILE_OPTIONS "${isa_flags_${isa}}")
+  else()
+    list(FILTER COHORT_SOURCES EXCLUDE REGEX "_${isa}\\.cpp$")
+  endif()
+endforeach()
+
+add_library(cohort_core STATIC ${COHORT_SOURCES})
+target_include_directories(cohort_core PUBLIC ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
+target_link_libraries(cohort_core PUBLIC cohort_deps)
+target_compile_definitions(cohort_core PUBLIC COHORT_VERSION="${PROJECT_VERSION}")
+
+if(EXISTS ${CMAKE_SOURCE_DIR}/src/cli/main.cpp)
+  add_executable(cohort ${CMAKE_SOURCE_DIR}/src/cli/main.cpp)
+  target_link_libraries(cohort PRIVATE cohort_core -static-libstdc++ -static-libgcc)
+endif()

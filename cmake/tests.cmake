@@ -1,0 +1,18 @@
+# One test program per folder below src/ and tests/: the unit tests (*_test.cpp) sit beside their sources.
+find_package(GTest REQUIRED)
+include(GoogleTest)
+file(GLOB_RECURSE test_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*_test.cpp ${CMAKE_SOURCE_DIR}/tests/*_test.cpp)
+foreach(source ${test_sources})
+  file(RELATIVE_PATH relative ${CMAKE_SOURCE_DIR} ${source})
+  string(REGEX REPLACE "^(src|tests)/([^/]+)/.*$" "\\2" group ${relative})
+  list(APPEND tests_of_${group} ${source})
+  list(APPEND test_groups ${group})
+endforeach()
+list(REMOVE_DUPLICATES test_groups)
+foreach(group ${test_groups})
+  add_executable(test_${group} ${tests_of_${group}})
+  target_link_libraries(test_${group} PRIVATE cohort_core GTest::gtest_main)
+  target_compile_definitions(test_${group} PRIVATE COHORT_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  gtest_discover_tests(test_${group} TEST_PREFIX "${group}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+                       PROPERTIES TIMEOUT 600)
+endforeach()
