@@ -16,9 +16,13 @@ namespace {
 
 constexpr size_t kWriteBuffer = size_t{4} << 20;  // one system call per 4 MB
 
-std::string reason() { return std::strerror(errno); }
+std::string reason() {
+  return std::strerror(errno);
+}
 
-ErrorCode code_of_errno() { return errno == ENOENT ? ErrorCode::not_found : ErrorCode::io; }
+ErrorCode code_of_errno() {
+  return errno == ENOENT ? ErrorCode::not_found : ErrorCode::io;
+}
 
 /// Opens PATH for reading and returns its descriptor and size; folders and devices are refused.
 Expected<std::pair<int, size_t>> open_regular(const std::filesystem::path& path) {
@@ -144,7 +148,8 @@ Expected<std::string> read_text_file(const std::filesystem::path& path, size_t l
   COHORT_ASSIGN(auto file, MappedFile::open(path));
   auto bytes = file.bytes();
   if (bytes.size() > limit) {
-    return fail(ErrorCode::invalid_argument, "'{}' has {} bytes; at most {} are read", path.string(), bytes.size(), limit);
+    return fail(ErrorCode::invalid_argument, "'{}' has {} bytes; at most {} are read", path.string(), bytes.size(),
+                limit);
   }
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }

@@ -31,8 +31,9 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-/// Writes PATH through a temporary file in the same folder; commit() flushes, syncs and renames. Destroyed without commit(),
-/// it removes the temporary file, so a reader never sees a part of a file. Errors (disk full, ...) name the path and the reason.
+/// Writes PATH through a temporary file in the same folder; commit() flushes, syncs and renames. Destroyed without
+/// commit(), it removes the temporary file, so a reader never sees a part of a file. Errors (disk full, ...) name the
+/// path and the reason.
 class AtomicFileWriter {
  public:
   static Expected<AtomicFileWriter> create(const std::filesystem::path& path);

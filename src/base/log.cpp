@@ -31,8 +31,12 @@ spdlog::level::level_enum to_spdlog(Level level) {
 
 }  // namespace
 
-void set_level(Level level) { logger().set_level(to_spdlog(level)); }
+void set_level(Level level) {
+  logger().set_level(to_spdlog(level));
+}
 
-void write(Level level, std::string_view message) { logger().log(to_spdlog(level), "{}", message); }
+void write(Level level, std::string_view message) {
+  logger().log(to_spdlog(level), "{}", message);
+}
 
 }  // namespace cohort::log

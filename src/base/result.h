@@ -17,22 +17,24 @@ tl::unexpected<Error> fail(ErrorCode code, fmt::format_string<Args...> format, A
 
 }  // namespace cohort
 
-/// Returns from the enclosing function with the error of `expression`, which is an Expected<void> (or one whose value is not needed).
-#define COHORT_TRY(expression)                                              \
-  do {                                                                      \
-    auto cohort_try_result = (expression);                                  \
-    if (!cohort_try_result) {                                               \
-      return tl::unexpected<::cohort::Error>(cohort_try_result.error());    \
-    }                                                                       \
+/// Returns from the enclosing function with the error of `expression`, which is an Expected<void> (or one whose value
+/// is not needed).
+#define COHORT_TRY(expression)                                           \
+  do {                                                                   \
+    auto cohort_try_result = (expression);                               \
+    if (!cohort_try_result) {                                            \
+      return tl::unexpected<::cohort::Error>(cohort_try_result.error()); \
+    }                                                                    \
   } while (false)
 
 /// Declares `declaration` from the value of `expression`, or returns its error: `COHORT_ASSIGN(auto file, open(path));`
-#define COHORT_ASSIGN(declaration, expression) COHORT_ASSIGN_IMPL(declaration, expression, COHORT_CONCAT(cohort_value_, __LINE__))
-#define COHORT_ASSIGN_IMPL(declaration, expression, name)         \
-  auto name = (expression);                                       \
-  if (!name) {                                                    \
-    return tl::unexpected<::cohort::Error>(name.error());         \
-  }                                                               \
+#define COHORT_ASSIGN(declaration, expression) \
+  COHORT_ASSIGN_IMPL(declaration, expression, COHORT_CONCAT(cohort_value_, __LINE__))
+#define COHORT_ASSIGN_IMPL(declaration, expression, name) \
+  auto name = (expression);                               \
+  if (!name) {                                            \
+    return tl::unexpected<::cohort::Error>(name.error()); \
+  }                                                       \
   declaration = std::move(*name)
 #define COHORT_CONCAT(a, b) COHORT_CONCAT_IMPL(a, b)
 #define COHORT_CONCAT_IMPL(a, b) a##b

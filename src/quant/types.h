@@ -67,11 +67,13 @@ size_t row_bytes(TensorType type, int64_t values);
 /// Decodes `values` values (a multiple of block_values) to f32, bit for bit what the Python `gguf` package gives.
 void decode_row(TensorType type, const std::byte* source, float* out, int64_t values);
 
-/// Encodes `values` f32 values; unsupported when the type has no encoder, invalid_argument when `values` is not a multiple of the block.
+/// Encodes `values` f32 values; unsupported when the type has no encoder, invalid_argument when `values` is not a
+/// multiple of the block.
 Expected<void> encode_row(TensorType type, const float* source, std::byte* out, int64_t values);
 bool has_encoder(TensorType type);
 
-/// The integer view of one 32-block of a quantised row: what the canonical dot product (docs/NUMERICS.md, rule 3) multiplies.
+/// The integer view of one 32-block of a quantised row: what the canonical dot product (docs/NUMERICS.md, rule 3)
+/// multiplies.
 ///   isum = sum_j coeff[j] * q[j]           exact in int32, |isum| < 2^24
 ///   acc  = fma(scale * dx, float(isum), acc)
 ///   msum = sum_j offset[j] * q[j]          only when has_offset

@@ -1,0 +1,35 @@
+// The rows of one step, as every backend receives them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace cohort {
+
+/// Consecutive rows of one sequence: tokens at first_position, first_position + 1, ...
+struct SequenceRows {
+  int32_t first_row = 0;
+  int32_t rows = 0;
+  int32_t first_position = 0;
+  /// Page ids that hold positions 0 .. first_position + rows - 1, kPagePositions each, in order.
+  std::span<const int32_t> pages;
+};
+
+struct Batch {
+  std::vector<int32_t> tokens;          // [rows]
+  std::vector<int32_t> positions;       // [rows]
+  std::vector<SequenceRows> sequences;  // cover the rows exactly, in order; a sequence appears at most once
+  std::vector<int32_t> sampled_rows;    // ascending; whose logits are wanted
+  int32_t rows() const { return static_cast<int32_t>(tokens.size()); }
+};
+
+/// What one step did, for /metrics, the ladder and the profile.
+struct StepStats {
+  double seconds = 0;
+  int64_t rows = 0;
+  double distinct_experts = 0;  // mean over MoE layers
+  double bytes = 0;             // weights (dense once, distinct experts once) + KV read
+};
+
+}  // namespace cohort

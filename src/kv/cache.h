@@ -1,0 +1,57 @@
+// Paged KV storage on the host. Pages are allocated by src/kv/pages.h; this is only their memory.
+//
+// Page layout per layer, chosen for decode: K is [kv_head][dim][position in page] so that 16 positions fill a vector
+// while q[dim] is broadcast and shared by all query heads of a group (rule 7 sums over dim in order); V is
+// [kv_head][position][dim].
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "models/program.h"
+#include "quant/types.h"
+
+namespace cohort {
+
+inline constexpr int32_t kPagePositions = 32;    // one cache line of f16 per (head, dim); divides kSplitPositions
+inline constexpr int32_t kSplitPositions = 256;  // rule 7
+inline constexpr int32_t kSegmentPositions = 64;
+
+/// f32, f16 and bf16 caches.
+class KvCache {
+ public:
+  /// Memory for `pages` pages of every layer; capacity error that says how much memory is missing.
+  static Expected<KvCache> create(const std::vector<CacheLayer>& layers, TensorType type, int32_t pages);
+
+  TensorType type() const { return type_; }
+  int32_t pages() const { return pages_; }
+  size_t page_bytes() const { return page_bytes_; }  // over all layers, K and V
+  static size_t page_bytes(const std::vector<CacheLayer>& layers, TensorType type);
+
+  /// K of page `page`: element (head, dim, slot) at [(head * head_dim + dim) * kPagePositions + slot].
+  std::byte* keys(int32_t layer, int32_t page) { return at(layer, page); }
+  /// V of page `page`: element (head, slot, dim) at [(head * kPagePositions + slot) * head_dim + dim].
+  std::byte* values(int32_t layer, int32_t page) { return at(layer, page) + half_bytes_[static_cast<size_t>(layer)]; }
+
+ private:
+  std::byte* at(int32_t layer, int32_t page) {
+    const auto l = static_cast<size_t>(layer);
+    return storage_.data() + layer_offset_[l] + static_cast<size_t>(page) * 2 * half_bytes_[l];
+  }
+  TensorType type_ = TensorType::f16;
+  int32_t pages_ = 0;
+  size_t page_bytes_ = 0;
+  std::vector<size_t> layer_offset_, half_bytes_;
+  struct Storage {
+    std::byte* bytes = nullptr;
+    size_t size = 0;
+    Storage() = default;
+    Storage(Storage&& other) noexcept;
+    Storage& operator=(Storage&& other) noexcept;
+    ~Storage();
+    std::byte* data() { return bytes; }
+  } storage_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,164 @@
+// The one definition of every transcendental function (docs/NUMERICS.md, rule 6), written once over an `Ops` policy and
+// compiled per instruction set: Ops = ScalarOps here; SIMD and CUDA policies live with their kernels and provide the
+// same operations on their vector type. Nothing in here may be reordered.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define COHORT_HD __host__ __device__
+#else
+#define COHORT_HD
+#endif
+
+namespace cohort::numerics {
+
+// exp: beyond these the result is +inf or 0; inside them 2^n is a normal number, so the last multiplication is exact.
+inline constexpr float kExpMax = 88.3762626647949F;
+inline constexpr float kExpMin = -87.3365478515625F;
+inline constexpr float kLog2E = 1.44269504088896341F;
+// ln 2 in two parts; the first has few enough bits for n * part to be exact.
+inline constexpr float kLn2High = 0.693359375F;
+inline constexpr float kLn2Low = -2.12194440e-4F;
+// Minimax polynomial for (exp(r) - 1 - r) / r^2 on [-ln2/2, ln2/2]; Cephes expf coefficients.
+inline constexpr float kExpPoly[6] = {1.9875691500e-4F, 1.3981999507e-3F, 8.3334519073e-3F,
+                                      4.1665795894e-2F, 1.6666665459e-1F, 5.0000001201e-1F};
+inline constexpr float kSqrt2OverPi = 0.7978845608028654F;
+inline constexpr float kGeluCubic = 0.044715F;
+
+/// The scalar policy: plain f32.
+struct ScalarOps {
+  using F = float;
+  COHORT_HD static F set(float x) { return x; }
+  COHORT_HD static F add(F a, F b) {
+#if defined(__CUDA_ARCH__)
+    return __fadd_rn(a, b);
+#else
+    return a + b;
+#endif
+  }
+  COHORT_HD static F sub(F a, F b) {
+#if defined(__CUDA_ARCH__)
+    return __fsub_rn(a, b);
+#else
+    return a - b;
+#endif
+  }
+  COHORT_HD static F mul(F a, F b) {
+#if defined(__CUDA_ARCH__)
+    return __fmul_rn(a, b);
+#else
+    return a * b;
+#endif
+  }
+  COHORT_HD static F div(F a, F b) {
+#if defined(__CUDA_ARCH__)
+    return __fdiv_rn(a, b);
+#else
+    return a / b;
+#endif
+  }
+  COHORT_HD static F fma(F a, F b, F c) {
+#if defined(__CUDA_ARCH__)
+    return __fmaf_rn(a, b, c);
+#else
+    return std::fma(a, b, c);
+#endif
+  }
+  COHORT_HD static F rint(F a) {
+#if defined(__CUDA_ARCH__)
+    return rintf(a);
+#else
+    return std::nearbyint(a);
+#endif
+  }
+  /// 2^n for an integral n in [-126, 127].
+  COHORT_HD static F exp2_int(F n) {
+    const uint32_t bits = static_cast<uint32_t>(static_cast<int32_t>(n) + 127) << 23;
+#if defined(__CUDA_ARCH__)
+    return __uint_as_float(bits);
+#else
+    return std::bit_cast<float>(bits);
+#endif
+  }
+  /// exp is evaluated on the clamped x (NaN clamps to kExpMin); finish_exp then puts 0, +inf and NaN where they belong.
+  COHORT_HD static F clamp_exp(F x) {
+    return x >= kExpMin ? (x <= kExpMax ? x : kExpMax) : kExpMin;
+  }
+  COHORT_HD static F finish_exp(F x, F inside) {
+    if (x != x) return x;
+    if (x < kExpMin) return 0.0F;
+    return x > kExpMax ? infinity() : inside;
+  }
+  COHORT_HD static F infinity() {
+#if defined(__CUDA_ARCH__)
+    return __int_as_float(0x7f800000);
+#else
+    return std::bit_cast<float>(0x7f800000U);
+#endif
+  }
+};
+
+template <class Ops>
+COHORT_HD inline typename Ops::F exp(typename Ops::F x) {
+  using F = typename Ops::F;
+  const F clamped = Ops::clamp_exp(x);
+  const F n = Ops::rint(Ops::mul(clamped, Ops::set(kLog2E)));
+  F r = Ops::fma(n, Ops::set(-kLn2High), clamped);
+  r = Ops::fma(n, Ops::set(-kLn2Low), r);
+  F p = Ops::set(kExpPoly[0]);
+  p = Ops::fma(p, r, Ops::set(kExpPoly[1]));
+  p = Ops::fma(p, r, Ops::set(kExpPoly[2]));
+  p = Ops::fma(p, r, Ops::set(kExpPoly[3]));
+  p = Ops::fma(p, r, Ops::set(kExpPoly[4]));
+  p = Ops::fma(p, r, Ops::set(kExpPoly[5]));
+  const F y = Ops::add(Ops::fma(p, Ops::mul(r, r), r), Ops::set(1.0F));
+  return Ops::finish_exp(x, Ops::mul(y, Ops::exp2_int(n)));
+}
+
+template <class Ops>
+COHORT_HD inline typename Ops::F sigmoid(typename Ops::F x) {
+  const auto one = Ops::set(1.0F);
+  return Ops::div(one, Ops::add(one, exp<Ops>(Ops::mul(x, Ops::set(-1.0F)))));
+}
+
+template <class Ops>
+COHORT_HD inline typename Ops::F silu(typename Ops::F x) {
+  return Ops::div(x, Ops::add(Ops::set(1.0F), exp<Ops>(Ops::mul(x, Ops::set(-1.0F)))));
+}
+
+/// x * (1 + tanh(u)) / 2 with u = sqrt(2/pi) * (x + 0.044715 x^3), as x / (1 + exp(-2u)).
+template <class Ops>
+COHORT_HD inline typename Ops::F gelu_tanh(typename Ops::F x) {
+  const auto cubic = Ops::mul(Ops::mul(x, x), x);
+  const auto u = Ops::mul(Ops::set(kSqrt2OverPi), Ops::fma(Ops::set(kGeluCubic), cubic, x));
+  return Ops::div(x, Ops::add(Ops::set(1.0F), exp<Ops>(Ops::mul(u, Ops::set(-2.0F)))));
+}
+
+/// 1 - 2 / (1 + exp(2x)).
+template <class Ops>
+COHORT_HD inline typename Ops::F tanh(typename Ops::F x) {
+  const auto one = Ops::set(1.0F);
+  const auto two = Ops::set(2.0F);
+  return Ops::sub(one, Ops::div(two, Ops::add(one, exp<Ops>(Ops::mul(x, two)))));
+}
+
+inline float exp(float x) {
+  return exp<ScalarOps>(x);
+}
+inline float sigmoid(float x) {
+  return sigmoid<ScalarOps>(x);
+}
+inline float silu(float x) {
+  return silu<ScalarOps>(x);
+}
+inline float gelu_tanh(float x) {
+  return gelu_tanh<ScalarOps>(x);
+}
+inline float tanh(float x) {
+  return tanh<ScalarOps>(x);
+}
+
+}  // namespace cohort::numerics
