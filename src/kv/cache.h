@@ -34,6 +34,9 @@ class KvCache {
   /// V of page `page`: element (head, slot, dim) at [(head * kPagePositions + slot) * head_dim + dim].
   std::byte* values(int32_t layer, int32_t page) { return at(layer, page) + half_bytes_[static_cast<size_t>(layer)]; }
 
+  /// Copies every layer's K and V of page `from` to page `to`.
+  void copy_page(int32_t from, int32_t to);
+
  private:
   std::byte* at(int32_t layer, int32_t page) {
     const auto l = static_cast<size_t>(layer);
