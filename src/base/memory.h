@@ -1,0 +1,16 @@
+// How much memory this process may still use.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace cohort {
+
+/// Bytes that can be allocated without swapping: the kernel's estimate, lowered by the limit of the control group (v2)
+/// when there is one.
+size_t available_memory();
+
+/// "1.50 GiB", "37 MiB": for messages.
+std::string format_bytes(double bytes);
+
+}  // namespace cohort

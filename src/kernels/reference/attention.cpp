@@ -1,0 +1,152 @@
+#include "kernels/reference/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "numerics/functions.h"
+#include "numerics/reduce.h"
+#include "quant/half.h"
+
+namespace cohort::reference {
+namespace {
+
+constexpr int kSegments = kSplitPositions / kSegmentPositions;
+
+// One head of one layer of one sequence: K and V by position.
+struct HeadCache {
+  KvCache& cache;
+  const op::Attend& attend;
+  const SequenceRows& sequence;
+  int64_t kv_head;
+
+  int32_t page(int32_t position) const { return sequence.pages[static_cast<size_t>(position / kPagePositions)]; }
+  int64_t key_index(int32_t position, int64_t dim) const {
+    return (kv_head * attend.head_dim + dim) * kPagePositions + position % kPagePositions;
+  }
+  int64_t value_index(int32_t position, int64_t dim) const {
+    return (kv_head * kPagePositions + position % kPagePositions) * attend.head_dim + dim;
+  }
+  float key(int32_t position, int64_t dim) const {
+    return load_cached(cache.type(), cache.keys(attend.cache_layer, page(position)), key_index(position, dim));
+  }
+  float value(int32_t position, int64_t dim) const {
+    return load_cached(cache.type(), cache.values(attend.cache_layer, page(position)), value_index(position, dim));
+  }
+};
+
+// What one split contributes: m, l and o[head_dim].
+struct Split {
+  float maximum, sum;
+  std::vector<float> output;
+};
+
+// Positions [begin, end), all inside one split.
+Split attend_split(const HeadCache& head, const float* q, int32_t begin, int32_t end) {
+  const int64_t dims = head.attend.head_dim;
+  Split split{-std::numeric_limits<float>::infinity(), 0.0F, std::vector<float>(static_cast<size_t>(dims))};
+  float p[kSplitPositions];
+  for (int32_t j = begin; j < end; ++j) {
+    float score = 0.0F;
+    for (int64_t d = 0; d < dims; ++d) score = std::fma(q[d], head.key(j, d), score);
+    score *= head.attend.scale;
+    p[j - begin] = score;
+    split.maximum = std::max(split.maximum, score);  // a NaN score is passed over here and found again in p
+  }
+  float lanes[numerics::kLanes] = {};
+  for (int32_t j = begin; j < end; ++j) {
+    p[j - begin] = numerics::exp(p[j - begin] - split.maximum);
+    lanes[j % numerics::kLanes] += p[j - begin];
+  }
+  split.sum = numerics::tree16(lanes);
+  for (int64_t d = 0; d < dims; ++d) {
+    float segments[kSegments] = {};
+    for (int32_t j = begin; j < end; ++j) {
+      float& o = segments[j % kSplitPositions / kSegmentPositions];
+      o = std::fma(p[j - begin], head.value(j, d), o);
+    }
+    split.output[static_cast<size_t>(d)] = numerics::tree(segments, kSegments);
+  }
+  return split;
+}
+
+void attend_row(const HeadCache& head, const float* q, int32_t position, float* out) {
+  const int32_t end = position + 1;
+  const int32_t window = head.attend.window;
+  const int32_t begin = window > 0 ? std::max(0, end - window) : 0;
+  std::vector<Split> splits;
+  for (int32_t start = begin / kSplitPositions * kSplitPositions; start < end; start += kSplitPositions) {
+    splits.push_back(attend_split(head, q, std::max(start, begin), std::min(start + kSplitPositions, end)));
+  }
+  float maximum = -std::numeric_limits<float>::infinity();
+  for (const Split& split : splits) maximum = std::max(maximum, split.maximum);
+  const auto dims = static_cast<size_t>(head.attend.head_dim);
+  float sum = 0.0F;
+  for (size_t i = 0; i < splits.size(); ++i) {
+    const float w = numerics::exp(splits[i].maximum - maximum);
+    sum = i == 0 ? w * splits[i].sum : std::fma(w, splits[i].sum, sum);
+    for (size_t d = 0; d < dims; ++d) {
+      out[d] = i == 0 ? w * splits[i].output[d] : std::fma(w, splits[i].output[d], out[d]);
+    }
+  }
+  const float inverse = 1.0F / sum;
+  for (size_t d = 0; d < dims; ++d) out[d] *= inverse;
+}
+
+}  // namespace
+
+float load_cached(TensorType type, const std::byte* base, int64_t index) {
+  if (type == TensorType::f32) {
+    float value;
+    std::memcpy(&value, base + index * 4, sizeof value);
+    return value;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, base + index * 2, sizeof bits);
+  return type == TensorType::f16 ? f16_to_f32(bits) : bf16_to_f32(bits);
+}
+
+void store_cached(TensorType type, std::byte* base, int64_t index, float value) {
+  if (type == TensorType::f32) {
+    std::memcpy(base + index * 4, &value, sizeof value);
+    return;
+  }
+  const uint16_t bits = type == TensorType::f16 ? f32_to_f16(value) : f32_to_bf16(value);
+  std::memcpy(base + index * 2, &bits, sizeof bits);
+}
+
+void append_kv(const op::Attend& attend, const Batch& batch, const float* k, const float* v, KvCache& cache) {
+  const int64_t width = int64_t{attend.kv_heads} * attend.head_dim;
+  for (const SequenceRows& sequence : batch.sequences) {
+    for (int32_t i = 0; i < sequence.rows; ++i) {
+      const int32_t position = sequence.first_position + i;
+      const int64_t row = int64_t{sequence.first_row} + i;
+      for (int64_t h = 0; h < attend.kv_heads; ++h) {
+        const HeadCache head{cache, attend, sequence, h};
+        std::byte* keys = cache.keys(attend.cache_layer, head.page(position));
+        std::byte* values = cache.values(attend.cache_layer, head.page(position));
+        for (int64_t d = 0; d < attend.head_dim; ++d) {
+          const int64_t source = row * width + h * attend.head_dim + d;
+          store_cached(cache.type(), keys, head.key_index(position, d), k[source]);
+          store_cached(cache.type(), values, head.value_index(position, d), v[source]);
+        }
+      }
+    }
+  }
+}
+
+void attend(const op::Attend& attend, const Batch& batch, const float* q, KvCache& cache, float* out) {
+  const int64_t group = attend.heads / attend.kv_heads;
+  for (const SequenceRows& sequence : batch.sequences) {
+    for (int32_t i = 0; i < sequence.rows; ++i) {
+      for (int64_t h = 0; h < attend.heads; ++h) {
+        const HeadCache head{cache, attend, sequence, h / group};
+        const int64_t at = ((int64_t{sequence.first_row} + i) * attend.heads + h) * attend.head_dim;
+        attend_row(head, q + at, sequence.first_position + i, out + at);
+      }
+    }
+  }
+}
+
+}  // namespace cohort::reference
