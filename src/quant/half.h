@@ -55,7 +55,9 @@ constexpr uint16_t f32_to_f16(float value) {
 }
 
 /// bfloat16 to f32; exact.
-constexpr float bf16_to_f32(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+constexpr float bf16_to_f32(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
 
 /// f32 to bfloat16, round to nearest even; a NaN becomes a quiet NaN with the upper bits of its payload.
 constexpr uint16_t f32_to_bf16(float value) {
