@@ -1,0 +1,62 @@
+// What a family needs to know of a model, however it is stored.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "cohort/error.h"
+#include "models/program.h"
+
+namespace cohort {
+
+namespace gguf {
+class Metadata;
+}
+
+/// Stretching of rotary frequencies beyond the trained context.
+struct RopeScaling {
+  enum class Kind { none, linear, llama3, yarn } kind = Kind::none;
+  double factor = 1;
+  double original_context = 0;
+  double low_frequency_factor = 1, high_frequency_factor = 4;  // llama3
+  double beta_fast = 32, beta_slow = 1, attention_factor = 0;  // yarn; 0 = derived from the factor
+};
+
+struct ModelConfig {
+  std::string architecture;  // GGUF's name: "qwen3moe"
+  std::string name;          // for people
+  int32_t layers = 0;
+  int32_t hidden = 0;
+  int32_t heads = 0;
+  int32_t kv_heads = 0;
+  int32_t head_dim = 0;
+  int32_t rotary_dims = 0;
+  int32_t vocabulary = 0;
+  int32_t context = 0;
+  int32_t inner = 0;         // width of the dense MLP
+  int32_t expert_inner = 0;  // width of one expert
+  int32_t experts = 0;       // 0 = dense
+  int32_t top_k = 0;
+  bool renormalise = true;  // expert weights sum to 1
+  float rms_eps = 1e-6F;
+  double rope_base = 10000;
+  RopeScaling rope_scaling;
+  /// GGUF files of `llama` keep Q and K rows permuted so that rotary pairs are adjacent; safetensors do not.
+  RopePairing rope_pairing = RopePairing::half_split;
+};
+
+/// Reads the keys of `architecture`; the vocabulary comes from the token list or the embedding. Errors name the key,
+/// value and limit.
+Expected<ModelConfig> config_from_gguf(const gguf::Metadata& metadata);
+/// Reads a Hugging Face config.json.
+Expected<ModelConfig> config_from_huggingface(const nlohmann::json& config);
+
+/// Refuses sizes that no program can be built from (zero heads, odd rotary dimensions, top-k above the experts, ...).
+Expected<void> check(const ModelConfig& config);
+
+/// Rotary frequencies with the scaling applied; `context` positions are filled later.
+RopeTable make_rope_table(const ModelConfig& config);
+
+}  // namespace cohort

@@ -1,0 +1,259 @@
+#include "models/weight_store.h"
+
+#include <span>
+
+#include "base/result.h"
+#include "formats/gguf/gguf.h"
+#include "formats/safetensors/safetensors.h"
+
+namespace cohort {
+
+const Weight* WeightStore::matrix(const std::string& name, int64_t rows, int64_t cols, int64_t experts) {
+  if (const auto known = matrix_index_.find(name); known != matrix_index_.end()) return known->second;
+  auto found = find_matrix(name, rows, cols, experts);
+  if (!found) {
+    remember(found.error());
+    return &matrices_.emplace_back();
+  }
+  const TypeInfo& type = type_info(found->type);
+  if (!type.weight) {
+    remember(
+        {ErrorCode::unsupported, fmt::format("tensor '{}' has type {}, which cannot be a weight", name, type.name)});
+  } else if (cols % type.block_values != 0) {
+    remember(
+        {ErrorCode::corrupt, fmt::format("tensor '{}': rows of {} values are no whole number of {}-value {} blocks",
+                                         name, cols, type.block_values, type.name)});
+  }
+  return matrix_index_[name] = &matrices_.emplace_back(std::move(*found));
+}
+
+const VectorWeight* WeightStore::vector(const std::string& name, int64_t size) {
+  if (const auto known = vector_index_.find(name); known != vector_index_.end()) return known->second;
+  auto found = find_vector(name, size);
+  if (!found) {
+    remember(found.error());
+    found = std::vector<float>(static_cast<size_t>(size));
+  }
+  return vector_index_[name] = &vectors_.emplace_back(VectorWeight{name, std::move(*found)});
+}
+
+size_t WeightStore::matrix_bytes() const {
+  size_t total = 0;
+  for (const auto& [name, weight] : matrix_index_) total += weight->bytes();
+  return total;
+}
+
+namespace {
+
+std::string shape_words(std::span<const int64_t> shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+Expected<std::vector<float>> decode_vector(const std::string& name, TensorType type, const std::byte* data,
+                                           int64_t size) {
+  const TypeInfo& info = type_info(type);
+  if (!info.weight || size % info.block_values != 0) {
+    return fail(ErrorCode::unsupported, "tensor '{}' has type {}, which a vector of {} values cannot have", name,
+                info.name, size);
+  }
+  std::vector<float> values(static_cast<size_t>(size));
+  decode_row(type, data, values.data(), size);
+  return values;
+}
+
+class GgufStore final : public WeightStore {
+ public:
+  explicit GgufStore(const gguf::File& file) : file_(file) {}
+
+  bool has(const std::string& name) const override { return file_.find_tensor(name) != nullptr; }
+
+ protected:
+  Expected<Weight> find_matrix(const std::string& name, int64_t rows, int64_t cols, int64_t experts) override {
+    const std::string full = name + ".weight";
+    int64_t first_row = 0;
+    int64_t stored_rows = rows;
+    const gguf::TensorInfo* tensor = file_.find_tensor(full);
+    if (tensor == nullptr && name.ends_with("_exps")) {
+      // Some files hold gate and up of an expert in one matrix, gate first.
+      const bool gate = name.ends_with("ffn_gate_exps");
+      if (gate || name.ends_with("ffn_up_exps")) {
+        const std::string fused = name.substr(0, name.rfind("ffn_")) + "ffn_gate_up_exps.weight";
+        tensor = file_.find_tensor(fused);
+        stored_rows = 2 * rows;
+        first_row = gate ? 0 : rows;
+      }
+    }
+    if (tensor == nullptr)
+      return fail(ErrorCode::corrupt, "the file has no tensor '{}', which this architecture needs", full);
+    std::vector<int64_t> wanted{cols, stored_rows};
+    if (experts > 1 || tensor->shape.size() == 3) wanted.push_back(experts);
+    if (tensor->shape != wanted) {
+      return fail(ErrorCode::corrupt, "tensor '{}' has shape {}; the metadata of the model asks for {}", tensor->name,
+                  shape_words(tensor->shape), shape_words(wanted));
+    }
+    Weight weight{name, tensor->type, experts, rows, cols, {}};
+    if (!type_info(tensor->type).weight || cols % type_info(tensor->type).block_values != 0)
+      return weight;  // refused by the caller
+    const size_t stride = row_bytes(tensor->type, cols);
+    for (int64_t e = 0; e < experts; ++e) {
+      weight.slices.push_back(tensor->data + stride * static_cast<size_t>(e * stored_rows + first_row));
+    }
+    return weight;
+  }
+
+  Expected<std::vector<float>> find_vector(const std::string& name, int64_t size) override {
+    const gguf::TensorInfo* tensor = file_.find_tensor(name);
+    if (tensor == nullptr)
+      return fail(ErrorCode::corrupt, "the file has no tensor '{}', which this architecture needs", name);
+    if (tensor->values() != size) {
+      return fail(ErrorCode::corrupt, "tensor '{}' has shape {}; the metadata of the model asks for [{}]", name,
+                  shape_words(tensor->shape), size);
+    }
+    return decode_vector(name, tensor->type, tensor->data, size);
+  }
+
+ private:
+  const gguf::File& file_;
+};
+
+Expected<TensorType> float_type(const safetensors::TensorInfo& tensor) {
+  switch (tensor.dtype) {
+    case safetensors::DType::f32:
+      return TensorType::f32;
+    case safetensors::DType::f16:
+      return TensorType::f16;
+    case safetensors::DType::bf16:
+      return TensorType::bf16;
+    default:
+      return fail(ErrorCode::unsupported,
+                  "tensor '{}' has type {}; a Hugging Face folder may hold F32, F16 and BF16 weights", tensor.name,
+                  safetensors::dtype_name(tensor.dtype));
+  }
+}
+
+/// "blk.3.attn_q" -> the Hugging Face name, for the families whose layers look like Llama's.
+class SafetensorsStore final : public WeightStore {
+ public:
+  SafetensorsStore(const safetensors::Folder& folder, std::string_view architecture)
+      : folder_(folder), architecture_(architecture) {}
+
+  bool has(const std::string& name) const override {
+    const auto mapped = translate(name);
+    return folder_.find(mapped) != nullptr;
+  }
+
+ protected:
+  Expected<Weight> find_matrix(const std::string& name, int64_t rows, int64_t cols, int64_t experts) override {
+    Weight weight{name, TensorType::f32, experts, rows, cols, {}};
+    if (name.ends_with("_exps")) {
+      COHORT_TRY(find_experts(name, weight));
+      return weight;
+    }
+    const std::string mapped = translate(name + ".weight");
+    COHORT_ASSIGN(const auto* tensor, find(mapped));
+    COHORT_TRY(check_shape(*tensor, {rows, cols}));
+    COHORT_ASSIGN(weight.type, float_type(*tensor));
+    weight.slices.push_back(tensor->data);
+    return weight;
+  }
+
+  Expected<std::vector<float>> find_vector(const std::string& name, int64_t size) override {
+    COHORT_ASSIGN(const auto* tensor, find(translate(name)));
+    COHORT_TRY(check_shape(*tensor, {size}));
+    COHORT_ASSIGN(TensorType type, float_type(*tensor));
+    return decode_vector(tensor->name, type, tensor->data, size);
+  }
+
+ private:
+  Expected<const safetensors::TensorInfo*> find(const std::string& name) const {
+    const auto* tensor = folder_.find(name);
+    if (tensor == nullptr)
+      return fail(ErrorCode::corrupt, "the folder has no tensor '{}', which this architecture needs", name);
+    return tensor;
+  }
+
+  static Expected<void> check_shape(const safetensors::TensorInfo& tensor, const std::vector<int64_t>& wanted) {
+    if (tensor.shape == wanted) return {};
+    return fail(ErrorCode::corrupt, "tensor '{}' has shape {}; config.json asks for {}", tensor.name,
+                shape_words(tensor.shape), shape_words(wanted));
+  }
+
+  /// One tensor per expert, or gate_up_proj [experts, 2 * inner, hidden] and down_proj [experts, hidden, inner].
+  Expected<void> find_experts(const std::string& name, Weight& weight) const {
+    const std::string layer = "model.layers." + name.substr(4, name.find('.', 4) - 4);
+    const bool mixtral = architecture_ == "llama";
+    const bool gate = name.ends_with("ffn_gate_exps");
+    const bool down = name.ends_with("ffn_down_exps");
+    const std::string block = layer + (mixtral ? ".block_sparse_moe" : ".mlp") + ".experts.";
+    const std::string fused_block = layer + ".mlp.experts.";
+    const std::string projection = mixtral ? (gate   ? "w1"
+                                              : down ? "w2"
+                                                     : "w3")
+                                           : (gate   ? "gate_proj"
+                                              : down ? "down_proj"
+                                                     : "up_proj");
+    for (const std::string& prefix : {fused_block, block}) {
+      const auto* fused = folder_.find(prefix + (down ? "down_proj" : "gate_up_proj"));
+      if (fused == nullptr) continue;
+      const int64_t stored_rows = down ? weight.rows : 2 * weight.rows;
+      COHORT_TRY(check_shape(*fused, {weight.experts, stored_rows, weight.cols}));
+      COHORT_ASSIGN(weight.type, float_type(*fused));
+      const size_t stride = row_bytes(weight.type, weight.cols);
+      const int64_t first = down || gate ? 0 : weight.rows;
+      for (int64_t e = 0; e < weight.experts; ++e)
+        weight.slices.push_back(fused->data + stride * static_cast<size_t>(e * stored_rows + first));
+      return {};
+    }
+    for (int64_t e = 0; e < weight.experts; ++e) {
+      COHORT_ASSIGN(const auto* tensor, find(fmt::format("{}{}.{}.weight", block, e, projection)));
+      COHORT_TRY(check_shape(*tensor, {weight.rows, weight.cols}));
+      COHORT_ASSIGN(TensorType type, float_type(*tensor));
+      if (e > 0 && type != weight.type)
+        return fail(ErrorCode::unsupported, "the experts of '{}' have different types", name);
+      weight.type = type;
+      weight.slices.push_back(tensor->data);
+    }
+    return {};
+  }
+
+  std::string translate(const std::string& name) const {
+    static const std::unordered_map<std::string_view, std::string_view> kParts{
+        {"attn_norm", "input_layernorm"},    {"ffn_norm", "post_attention_layernorm"},
+        {"attn_q", "self_attn.q_proj"},      {"attn_k", "self_attn.k_proj"},
+        {"attn_v", "self_attn.v_proj"},      {"attn_output", "self_attn.o_proj"},
+        {"attn_q_norm", "self_attn.q_norm"}, {"attn_k_norm", "self_attn.k_norm"},
+        {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
+        {"ffn_down", "mlp.down_proj"},       {"ffn_gate_inp", "mlp.gate"},
+    };
+    if (name == "token_embd.weight") return "model.embed_tokens.weight";
+    if (name == "output_norm.weight") return "model.norm.weight";
+    if (name == "output.weight") return "lm_head.weight";
+    if (!name.starts_with("blk.")) return name;
+    const size_t layer_end = name.find('.', 4);
+    const size_t part_end = name.rfind('.');
+    const std::string part = name.substr(layer_end + 1, part_end - layer_end - 1);
+    const auto found = kParts.find(part);
+    std::string mapped = "model.layers." + name.substr(4, layer_end - 4) + "." +
+                         std::string(found != kParts.end() ? found->second : part) + name.substr(part_end);
+    // Mixtral's router stands in another module in checkpoints of the older layout.
+    if (architecture_ == "llama" && part == "ffn_gate_inp" && folder_.find(mapped) == nullptr) {
+      mapped = "model.layers." + name.substr(4, layer_end - 4) + ".block_sparse_moe.gate" + name.substr(part_end);
+    }
+    return mapped;
+  }
+
+  const safetensors::Folder& folder_;
+  std::string architecture_;
+};
+
+}  // namespace
+
+std::unique_ptr<WeightStore> make_gguf_store(const gguf::File& file) {
+  return std::make_unique<GgufStore>(file);
+}
+
+std::unique_ptr<WeightStore> make_safetensors_store(const safetensors::Folder& folder, std::string_view architecture) {
+  return std::make_unique<SafetensorsStore>(folder, architecture);
+}
+
+}  // namespace cohort
