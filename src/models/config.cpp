@@ -1,9 +1,12 @@
 #include "models/config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numbers>
+#include <optional>
 
+#include "base/json.h"
 #include "base/result.h"
 #include "formats/gguf/metadata.h"
 #include "models/families.h"
@@ -22,64 +25,30 @@ Expected<int32_t> dimension(std::string_view key, int64_t value, int64_t limit =
   return static_cast<int32_t>(value);
 }
 
-/// A required or optional integer of config.json; null counts as absent.
-Expected<int32_t> json_int(const json& config, const char* key, std::optional<int64_t> fallback = {},
-                           int64_t limit = kMaxDimension) {
-  const auto found = config.find(key);
-  if (found == config.end() || found->is_null()) {
-    if (fallback) return static_cast<int32_t>(*fallback);
-    return fail(ErrorCode::corrupt, "config.json has no '{}'", key);
-  }
-  if (!found->is_number_integer())
-    return fail(ErrorCode::corrupt, "config.json: '{}' is {}; expected an integer", key, found->dump());
-  return dimension(key, found->get<int64_t>(), limit);
-}
-
-Expected<double> json_number(const json& config, const char* key, double fallback) {
-  const auto found = config.find(key);
-  if (found == config.end() || found->is_null()) return fallback;
-  if (!found->is_number())
-    return fail(ErrorCode::corrupt, "config.json: '{}' is {}; expected a number", key, found->dump());
-  return found->get<double>();
-}
-
-Expected<bool> json_bool(const json& config, const char* key, bool fallback) {
-  const auto found = config.find(key);
-  if (found == config.end() || found->is_null()) return fallback;
-  if (!found->is_boolean())
-    return fail(ErrorCode::corrupt, "config.json: '{}' is {}; expected true or false", key, found->dump());
-  return found->get<bool>();
-}
-
-Expected<std::string> json_string(const json& config, const char* key, std::string fallback) {
-  const auto found = config.find(key);
-  if (found == config.end() || found->is_null()) return fallback;
-  if (!found->is_string())
-    return fail(ErrorCode::corrupt, "config.json: '{}' is {}; expected a string", key, found->dump());
-  return found->get<std::string>();
+/// An integer of config.json between 0 and `limit`; absent without a fallback is an error.
+Expected<int32_t> size_of(const JsonObject& config, std::string_view key, std::optional<int64_t> fallback = {},
+                          int64_t limit = kMaxDimension) {
+  COHORT_ASSIGN(int64_t value, fallback ? config.get_int(key, *fallback) : config.get_int(key));
+  return dimension(key, value, limit);
 }
 
 /// Newer files have "rope_parameters" {rope_theta, rope_type, ...}; older ones "rope_theta" and "rope_scaling".
-Expected<void> read_rope(const json& config, ModelConfig& out) {
-  COHORT_ASSIGN(out.rope_base, json_number(config, "rope_theta", 10000));
-  const json* rope = nullptr;
-  for (const char* key : {"rope_parameters", "rope_scaling"}) {
-    const auto found = config.find(key);
-    if (found != config.end() && found->is_object()) rope = &*found;
-    if (rope != nullptr) break;
-  }
-  if (rope == nullptr) return {};
-  COHORT_ASSIGN(out.rope_base, json_number(*rope, "rope_theta", out.rope_base));
-  COHORT_ASSIGN(std::string legacy, json_string(*rope, "type", "default"));
-  COHORT_ASSIGN(std::string kind, json_string(*rope, "rope_type", legacy));
+Expected<void> read_rope(const JsonObject& config, ModelConfig& out) {
+  COHORT_ASSIGN(out.rope_base, config.get_number("rope_theta", 10000));
+  const char* key = config.contains("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  if (!config.contains(key)) return {};
+  COHORT_ASSIGN(const JsonObject rope, config.get_object(key));
+  COHORT_ASSIGN(out.rope_base, rope.get_number("rope_theta", out.rope_base));
+  COHORT_ASSIGN(std::string legacy, rope.get_string("type", "default"));
+  COHORT_ASSIGN(std::string kind, rope.get_string("rope_type", legacy));
   RopeScaling& scaling = out.rope_scaling;
-  COHORT_ASSIGN(scaling.factor, json_number(*rope, "factor", 1));
-  COHORT_ASSIGN(scaling.original_context, json_number(*rope, "original_max_position_embeddings", out.context));
-  COHORT_ASSIGN(scaling.low_frequency_factor, json_number(*rope, "low_freq_factor", 1));
-  COHORT_ASSIGN(scaling.high_frequency_factor, json_number(*rope, "high_freq_factor", 4));
-  COHORT_ASSIGN(scaling.beta_fast, json_number(*rope, "beta_fast", 32));
-  COHORT_ASSIGN(scaling.beta_slow, json_number(*rope, "beta_slow", 1));
-  COHORT_ASSIGN(scaling.attention_factor, json_number(*rope, "attention_factor", 0));
+  COHORT_ASSIGN(scaling.factor, rope.get_number("factor", 1));
+  COHORT_ASSIGN(scaling.original_context, rope.get_number("original_max_position_embeddings", out.context));
+  COHORT_ASSIGN(scaling.low_frequency_factor, rope.get_number("low_freq_factor", 1));
+  COHORT_ASSIGN(scaling.high_frequency_factor, rope.get_number("high_freq_factor", 4));
+  COHORT_ASSIGN(scaling.beta_fast, rope.get_number("beta_fast", 32));
+  COHORT_ASSIGN(scaling.beta_slow, rope.get_number("beta_slow", 1));
+  COHORT_ASSIGN(scaling.attention_factor, rope.get_number("attention_factor", 0));
   if (kind == "default") return {};
   if (kind == "linear") {
     scaling.kind = RopeScaling::Kind::linear;
@@ -89,69 +58,73 @@ Expected<void> read_rope(const json& config, ModelConfig& out) {
     scaling.kind = RopeScaling::Kind::yarn;
   } else {
     return fail(ErrorCode::unsupported,
-                "config.json: rope_type '{}' is not supported; supported are default, linear, llama3, yarn", kind);
+                "{}: rope_type '{}' is not supported; supported are default, linear, llama3, yarn", rope.where(), kind);
   }
   return {};
 }
 
-Expected<void> check_no_sliding_window(const json& config) {
-  COHORT_ASSIGN(bool used, json_bool(config, "use_sliding_window", config.value("model_type", "") == "mixtral"));
-  COHORT_ASSIGN(int32_t window, json_int(config, "sliding_window", 0));
-  COHORT_ASSIGN(int32_t context, json_int(config, "max_position_embeddings", int64_t{0}, kMaxContext));
-  if (used && window > 0 && window < context) {
+Expected<void> check_no_sliding_window(const JsonObject& config, const ModelConfig& out, bool used_by_default) {
+  COHORT_ASSIGN(bool used, config.get_bool("use_sliding_window", used_by_default));
+  COHORT_ASSIGN(int32_t window, size_of(config, "sliding_window", 0));
+  if (used && window > 0 && window < out.context) {
+    return fail(ErrorCode::unsupported, "{}: sliding_window {} is in use; this family runs with full attention only",
+                config.where(), window);
+  }
+  return {};
+}
+
+Expected<void> read_experts(const JsonObject& config, bool mixtral, ModelConfig& out) {
+  COHORT_ASSIGN(out.top_k, size_of(config, "num_experts_per_tok"));
+  COHORT_ASSIGN(out.expert_inner, size_of(config, "moe_intermediate_size", out.inner));
+  // The class default of Qwen is false; Mixtral always renormalises.
+  COHORT_ASSIGN(out.renormalise, config.get_bool("norm_topk_prob", mixtral));
+  COHORT_ASSIGN(int64_t step, config.get_int("decoder_sparse_step", 1));
+  const json* dense = config.find("mlp_only_layers");
+  if (step != 1 || (dense != nullptr && dense->is_array() && !dense->empty())) {
     return fail(ErrorCode::unsupported,
-                "config.json: sliding_window {} is in use; this family runs with full attention only", window);
+                "{}: dense layers between MoE layers (decoder_sparse_step {}, mlp_only_layers {}) are not supported",
+                config.where(), step, dense != nullptr ? dense->dump() : "[]");
   }
   return {};
 }
 
 }  // namespace
 
-Expected<ModelConfig> config_from_huggingface(const json& config) {
-  if (!config.is_object()) return fail(ErrorCode::corrupt, "config.json is not an object");
+Expected<ModelConfig> config_from_huggingface(const json& root) {
+  const JsonObject config(root, "config.json");
   ModelConfig out;
-  COHORT_ASSIGN(std::string type, json_string(config, "model_type", ""));
+  COHORT_ASSIGN(std::string type, config.get_string("model_type"));
   const Family* family = find_family_by_huggingface(type);
   if (family == nullptr) {
     return fail(ErrorCode::unsupported, "config.json: model_type '{}' is not supported; supported are {}", type,
                 supported_huggingface_types());
   }
+  const bool mixtral = type == "mixtral";
   out.architecture = family->architecture;
-  COHORT_ASSIGN(out.name, json_string(config, "_name_or_path", ""));
-  COHORT_ASSIGN(out.layers, json_int(config, "num_hidden_layers"));
-  COHORT_ASSIGN(out.hidden, json_int(config, "hidden_size"));
-  COHORT_ASSIGN(out.heads, json_int(config, "num_attention_heads"));
-  COHORT_ASSIGN(out.kv_heads, json_int(config, "num_key_value_heads", out.heads));
-  COHORT_ASSIGN(out.head_dim, json_int(config, "head_dim", out.heads > 0 ? out.hidden / out.heads : 0));
+  COHORT_ASSIGN(out.name, config.get_string("_name_or_path", ""));
+  COHORT_ASSIGN(out.layers, size_of(config, "num_hidden_layers"));
+  COHORT_ASSIGN(out.hidden, size_of(config, "hidden_size"));
+  COHORT_ASSIGN(out.heads, size_of(config, "num_attention_heads"));
+  COHORT_ASSIGN(out.kv_heads, size_of(config, "num_key_value_heads", out.heads));
+  COHORT_ASSIGN(out.head_dim, size_of(config, "head_dim", out.heads > 0 ? out.hidden / out.heads : 0));
   out.rotary_dims = out.head_dim;
-  COHORT_ASSIGN(out.vocabulary, json_int(config, "vocab_size"));
-  COHORT_ASSIGN(out.context, json_int(config, "max_position_embeddings", {}, kMaxContext));
-  COHORT_ASSIGN(out.inner, json_int(config, "intermediate_size", 0));
-  COHORT_ASSIGN(double eps, json_number(config, "rms_norm_eps", 1e-6));
+  COHORT_ASSIGN(out.vocabulary, size_of(config, "vocab_size"));
+  COHORT_ASSIGN(out.context, size_of(config, "max_position_embeddings", {}, kMaxContext));
+  COHORT_ASSIGN(out.inner, size_of(config, "intermediate_size", 0));
+  COHORT_ASSIGN(double eps, config.get_number("rms_norm_eps", 1e-6));
   out.rms_eps = static_cast<float>(eps);
-  COHORT_ASSIGN(std::string activation, json_string(config, "hidden_act", "silu"));
-  if (activation != "silu")
+  COHORT_ASSIGN(std::string activation, config.get_string("hidden_act", "silu"));
+  if (activation != "silu") {
     return fail(ErrorCode::unsupported, "config.json: hidden_act '{}' is not supported for {}; expected silu",
                 activation, type);
-  // Mixtral says num_local_experts, Qwen num_experts; newer transformers write either.
-  COHORT_ASSIGN(int32_t local_experts, json_int(config, "num_local_experts", 0));
-  COHORT_ASSIGN(out.experts, json_int(config, "num_experts", local_experts));
-  if (!family->moe) out.experts = 0;
-  if (out.experts > 0) {
-    COHORT_ASSIGN(out.top_k, json_int(config, "num_experts_per_tok"));
-    COHORT_ASSIGN(out.expert_inner, json_int(config, "moe_intermediate_size", out.inner));
-    // The class default of Qwen is false; Mixtral always renormalises.
-    COHORT_ASSIGN(out.renormalise, json_bool(config, "norm_topk_prob", type == "mixtral"));
-    COHORT_ASSIGN(int32_t step, json_int(config, "decoder_sparse_step", 1));
-    const auto dense = config.find("mlp_only_layers");
-    if (step != 1 || (dense != config.end() && dense->is_array() && !dense->empty())) {
-      return fail(
-          ErrorCode::unsupported,
-          "config.json: dense layers between MoE layers (decoder_sparse_step {}, mlp_only_layers {}) are not supported",
-          step, dense != config.end() ? dense->dump() : "[]");
-    }
   }
-  COHORT_TRY(check_no_sliding_window(config));
+  if (family->moe) {
+    // Mixtral says num_local_experts, Qwen num_experts; newer transformers write either.
+    COHORT_ASSIGN(int32_t local_experts, size_of(config, "num_local_experts", 0));
+    COHORT_ASSIGN(out.experts, size_of(config, "num_experts", local_experts));
+    if (out.experts > 0) COHORT_TRY(read_experts(config, mixtral, out));
+  }
+  COHORT_TRY(check_no_sliding_window(config, out, mixtral));
   COHORT_TRY(read_rope(config, out));
   COHORT_TRY(check(out));
   return out;

@@ -1,0 +1,59 @@
+#include "models/model.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/result.h"
+#include "models/families.h"
+
+namespace cohort {
+namespace {
+
+constexpr const char* kRopeFactors = "rope_freqs.weight";
+
+/// Llama 3.1 and Gemma files carry divisors for the rotary frequencies instead of a rule.
+Expected<void> apply_rope_factors(WeightStore& store, RopeTable& table) {
+  if (!store.has(kRopeFactors)) return {};
+  const VectorWeight* factors = store.vector(kRopeFactors, static_cast<int64_t>(table.frequencies.size()));
+  if (store.error()) return tl::unexpected<Error>(*store.error());
+  for (size_t i = 0; i < table.frequencies.size(); ++i) table.frequencies[i] /= static_cast<double>(factors->values[i]);
+  return {};
+}
+
+}  // namespace
+
+Expected<void> Model::open(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    COHORT_ASSIGN(folder_, huggingface::Folder::open(path));
+    COHORT_ASSIGN(config_, config_from_huggingface(folder_->config()));
+    COHORT_ASSIGN(safetensors_, safetensors::Folder::open(path));
+    store_ = make_safetensors_store(*safetensors_, config_.architecture);
+  } else {
+    COHORT_ASSIGN(gguf_, gguf::File::open(path));
+    COHORT_ASSIGN(config_, config_from_gguf(gguf_->metadata()));
+    store_ = make_gguf_store(*gguf_);
+  }
+  if (config_.name.empty())
+    config_.name = path.has_stem() ? path.stem().string() : path.parent_path().filename().string();
+  return {};
+}
+
+Expected<std::unique_ptr<Model>> Model::load(const std::filesystem::path& path, int32_t context) {
+  std::unique_ptr<Model> model(new Model);
+  model->path_ = path;
+  COHORT_TRY(model->open(path));
+  if (context < 0 || context > model->config_.context) {
+    return fail(ErrorCode::invalid_argument,
+                "a context of {} was asked for; this model was made for 1 to {} positions (-c)", context,
+                model->config_.context);
+  }
+  model->context_ = context > 0 ? context : model->config_.context;
+  model->rope_ = make_rope_table(model->config_);
+  COHORT_TRY(apply_rope_factors(*model->store_, model->rope_));
+  model->rope_.fill(model->context_);
+  const Family* family = find_family(model->config_.architecture);
+  COHORT_ASSIGN(model->program_, family->build(model->config_, model->rope_, *model->store_));
+  return model;
+}
+
+}  // namespace cohort
