@@ -81,7 +81,11 @@ Expected<AtomicFileWriter> AtomicFileWriter::create(const std::filesystem::path&
   writer.path_ = path;
   writer.temporary_ = path;
   writer.temporary_ += fmt::format(".{}.partial", ::getpid());
-  writer.fd_ = ::open(writer.temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  // A file without a name disappears even when the process is killed; not every file system has them.
+  writer.fd_ = ::open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0644);
+  writer.nameless_ = writer.fd_ >= 0;
+  if (writer.fd_ < 0) writer.fd_ = ::open(writer.temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (writer.fd_ < 0) return fail(code_of_errno(), "cannot create '{}': {}", writer.temporary_.string(), reason());
   return writer;
 }
@@ -90,13 +94,14 @@ AtomicFileWriter::AtomicFileWriter(AtomicFileWriter&& other) noexcept
     : path_(std::move(other.path_)),
       temporary_(std::move(other.temporary_)),
       fd_(std::exchange(other.fd_, -1)),
+      nameless_(other.nameless_),
       position_(other.position_),
       buffer_(std::move(other.buffer_)) {}
 
 AtomicFileWriter::~AtomicFileWriter() {
   if (fd_ < 0) return;
   ::close(fd_);
-  ::unlink(temporary_.c_str());
+  if (!nameless_) ::unlink(temporary_.c_str());
 }
 
 Expected<void> AtomicFileWriter::write(std::span<const std::byte> bytes) {
@@ -131,6 +136,15 @@ Expected<void> AtomicFileWriter::flush() {
 Expected<void> AtomicFileWriter::commit() {
   COHORT_TRY(flush());
   if (::fsync(fd_) != 0) return fail(ErrorCode::io, "cannot sync '{}': {}", path_.string(), reason());
+  if (nameless_) {
+    // linkat cannot replace a file, rename can: so the new file gets the temporary name for a moment.
+    ::unlink(temporary_.c_str());
+    std::string self = fmt::format("/proc/self/fd/{}", fd_);
+    if (::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW) != 0) {
+      return fail(ErrorCode::io, "cannot name '{}': {}", temporary_.string(), reason());
+    }
+    nameless_ = false;
+  }
   if (::close(std::exchange(fd_, -1)) != 0) {
     auto error = fail(ErrorCode::io, "cannot close '{}': {}", path_.string(), reason());
     ::unlink(temporary_.c_str());

@@ -32,8 +32,8 @@ class MappedFile {
 };
 
 /// Writes PATH through a temporary file in the same folder; commit() flushes, syncs and renames. Destroyed without
-/// commit(), it removes the temporary file, so a reader never sees a part of a file. Errors (disk full, ...) name the
-/// path and the reason.
+/// commit(), it removes the temporary file, so a reader never sees a part of a file; where the file system has nameless
+/// files, nothing is left even when the process is killed. Errors (disk full, ...) name the path and the reason.
 class AtomicFileWriter {
  public:
   static Expected<AtomicFileWriter> create(const std::filesystem::path& path);
@@ -54,6 +54,7 @@ class AtomicFileWriter {
   Expected<void> flush();
   std::filesystem::path path_, temporary_;
   int fd_ = -1;
+  bool nameless_ = false;  // the temporary file has no name yet
   uint64_t position_ = 0;
   std::string buffer_;
 };

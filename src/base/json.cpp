@@ -132,7 +132,7 @@ Expected<const nlohmann::json*> JsonObject::require(std::string_view key) const 
 Expected<int64_t> JsonObject::get_int(std::string_view key) const {
   COHORT_ASSIGN(const auto* value, require(key));
   if (!value->is_number_integer()) {
-    return fail(ErrorCode::corrupt, "{}: key '{}' is a {}; an integer is needed", where_, key, type_of(*value));
+    return fail(ErrorCode::corrupt, "{}: key '{}' has type {}; an integer is needed", where_, key, type_of(*value));
   }
   if (value->is_number_unsigned() &&
       value->get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
@@ -145,25 +145,25 @@ Expected<int64_t> JsonObject::get_int(std::string_view key) const {
 Expected<double> JsonObject::get_number(std::string_view key) const {
   COHORT_ASSIGN(const auto* value, require(key));
   if (value->is_number()) return value->get<double>();
-  return fail(ErrorCode::corrupt, "{}: key '{}' is a {}; a number is needed", where_, key, type_of(*value));
+  return fail(ErrorCode::corrupt, "{}: key '{}' has type {}; a number is needed", where_, key, type_of(*value));
 }
 
 Expected<bool> JsonObject::get_bool(std::string_view key) const {
   COHORT_ASSIGN(const auto* value, require(key));
   if (value->is_boolean()) return value->get<bool>();
-  return fail(ErrorCode::corrupt, "{}: key '{}' is a {}; true or false is needed", where_, key, type_of(*value));
+  return fail(ErrorCode::corrupt, "{}: key '{}' has type {}; true or false is needed", where_, key, type_of(*value));
 }
 
 Expected<std::string> JsonObject::get_string(std::string_view key) const {
   COHORT_ASSIGN(const auto* value, require(key));
   if (value->is_string()) return value->get<std::string>();
-  return fail(ErrorCode::corrupt, "{}: key '{}' is a {}; a string is needed", where_, key, type_of(*value));
+  return fail(ErrorCode::corrupt, "{}: key '{}' has type {}; a string is needed", where_, key, type_of(*value));
 }
 
 Expected<JsonObject> JsonObject::get_object(std::string_view key) const {
   COHORT_ASSIGN(const auto* value, require(key));
   if (value->is_object()) return JsonObject(*value, fmt::format("{}: {}", where_, key));
-  return fail(ErrorCode::corrupt, "{}: key '{}' is a {}; an object is needed", where_, key, type_of(*value));
+  return fail(ErrorCode::corrupt, "{}: key '{}' has type {}; an object is needed", where_, key, type_of(*value));
 }
 
 Expected<int64_t> JsonObject::get_int(std::string_view key, int64_t fallback) const {

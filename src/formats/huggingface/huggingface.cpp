@@ -21,7 +21,7 @@ bool file_exists(const fs::path& path) {
 Expected<std::shared_ptr<const json>> read_object(const fs::path& path) {
   COHORT_ASSIGN(json value, read_json_file(path));
   if (!value.is_object()) {
-    return fail(ErrorCode::corrupt, "'{}' holds a {}; an object is needed", path.string(), value.type_name());
+    return fail(ErrorCode::corrupt, "'{}' holds {}; an object is needed", path.string(), value.type_name());
   }
   return std::make_shared<const json>(std::move(value));
 }
@@ -53,7 +53,7 @@ Expected<std::optional<std::string>> find_template(const fs::path& directory, co
   auto value = tokenizer_config->find("chat_template");
   if (value == tokenizer_config->end() || value->is_null()) return std::nullopt;
   if (auto text = template_text(*value)) return text;
-  return fail(ErrorCode::corrupt, "'{}': 'chat_template' is a {} without a template named 'default'",
+  return fail(ErrorCode::corrupt, "'{}': 'chat_template' has type {} without a template named 'default'",
               (directory / "tokenizer_config.json").string(), value->type_name());
 }
 

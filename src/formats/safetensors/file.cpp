@@ -39,7 +39,7 @@ Expected<const json*> member(const Place& place, const json& entry, const char* 
   if (found == entry.end())
     return fail(ErrorCode::corrupt, "'{}': tensor '{}' has no '{}'", place.file, place.tensor, key);
   if (found->type() != type) {
-    return fail(ErrorCode::corrupt, "'{}': tensor '{}': '{}' is a {}; {} is needed", place.file, place.tensor, key,
+    return fail(ErrorCode::corrupt, "'{}': tensor '{}': '{}' has type {}; {} is needed", place.file, place.tensor, key,
                 found->type_name(), json(type).type_name());
   }
   return &*found;
@@ -48,7 +48,7 @@ Expected<const json*> member(const Place& place, const json& entry, const char* 
 /// One header entry as a tensor; `data` is everything after the header.
 Expected<TensorInfo> read_entry(const Place& place, const json& entry, std::span<const std::byte> data) {
   if (!entry.is_object()) {
-    return fail(ErrorCode::corrupt, "'{}': the entry of tensor '{}' is a {}; an object is needed", place.file,
+    return fail(ErrorCode::corrupt, "'{}': the entry of tensor '{}' has type {}; an object is needed", place.file,
                 place.tensor, entry.type_name());
   }
   TensorInfo tensor;
@@ -95,11 +95,11 @@ Expected<TensorInfo> read_entry(const Place& place, const json& entry, std::span
 Expected<std::map<std::string, std::string>> read_metadata(const std::string& file, const json& entry) {
   std::map<std::string, std::string> metadata;
   if (!entry.is_object()) {
-    return fail(ErrorCode::corrupt, "'{}': '__metadata__' is a {}; an object is needed", file, entry.type_name());
+    return fail(ErrorCode::corrupt, "'{}': '__metadata__' has type {}; an object is needed", file, entry.type_name());
   }
   for (const auto& [key, value] : entry.items()) {
     if (!value.is_string()) {
-      return fail(ErrorCode::corrupt, "'{}': '__metadata__' key '{}' is a {}; a string is needed", file,
+      return fail(ErrorCode::corrupt, "'{}': '__metadata__' key '{}' has type {}; a string is needed", file,
                   key.substr(0, 200), value.type_name());
     }
     metadata.emplace(key, value.get<std::string>());
@@ -133,7 +133,7 @@ Expected<File> File::from_bytes(std::span<const std::byte> bytes, const std::str
   auto data = bytes.subspan(kLengthBytes + header_bytes);
   COHORT_ASSIGN(json header, parse_json(text, name));
   if (!header.is_object()) {
-    return fail(ErrorCode::corrupt, "'{}': the header is a {}; an object is needed", name, header.type_name());
+    return fail(ErrorCode::corrupt, "'{}': the header has type {}; an object is needed", name, header.type_name());
   }
   File file;
   file.file_bytes_ = bytes.size();

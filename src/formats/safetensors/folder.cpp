@@ -48,7 +48,7 @@ Expected<std::map<std::string, std::string>> read_index(const fs::path& path) {
   std::map<std::string, std::string> files;
   for (const auto& [tensor, file] : index["weight_map"].items()) {
     if (!file.is_string()) {
-      return fail(ErrorCode::corrupt, "'{}': the file of tensor '{}' is a {}; a string is needed", path.string(),
+      return fail(ErrorCode::corrupt, "'{}': the file of tensor '{}' has type {}; a string is needed", path.string(),
                   tensor.substr(0, 200), file.type_name());
     }
     auto name = file.get<std::string>();
