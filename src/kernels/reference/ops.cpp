@@ -13,9 +13,12 @@ using numerics::kBlock;
 
 /// Rule 3 for one block: acc after the block.
 float add_block(const IntBlock& w, const int8_t* q, float d, float acc) {
-  int32_t isum = 0;
-  for (int j = 0; j < kBlock; ++j) isum += w.coeff[j] * q[j];
-  acc = std::fma(w.scale * d, static_cast<float>(isum), acc);
+  const int per_group = kBlock / w.groups;
+  for (int group = 0; group < w.groups; ++group) {
+    int32_t isum = 0;
+    for (int j = group * per_group; j < (group + 1) * per_group; ++j) isum += w.coeff[j] * q[j];
+    acc = std::fma((group == 0 ? w.scale : w.scale2) * d, static_cast<float>(isum), acc);
+  }
   if (w.has_offset) {
     int32_t msum = 0;
     for (int j = 0; j < kBlock; ++j) msum += w.offset[j] * q[j];

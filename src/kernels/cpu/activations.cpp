@@ -1,0 +1,48 @@
+#include "kernels/cpu/activations.h"
+
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace cohort {
+
+void ActivationBuffer::Free::operator()(std::byte* memory) const { std::free(memory); }
+
+void ActivationBuffer::reserve(int64_t rows, int64_t cols, SumMask sums) {
+  const int64_t capacity = (rows + kChunkRows - 1) / kChunkRows * kChunkRows;
+  const int64_t blocks = cols / kBlockValues;
+  if (capacity <= capacity_ && blocks == blocks_ && sums == sums_) return;
+  const auto values = static_cast<size_t>(capacity * blocks);
+  const size_t bytes =
+      (values * (kBlockValues + 4 + 4 * static_cast<size_t>(std::popcount(sums))) + 4095) / 4096 * 4096;
+  if (bytes > size_) {
+    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(4096, bytes)));
+    if (!memory_) throw std::bad_alloc();
+    size_ = bytes;
+  }
+  capacity_ = capacity;
+  blocks_ = blocks;
+  sums_ = sums;
+  q_ = reinterpret_cast<int8_t*>(memory_.get());
+  d_ = reinterpret_cast<float*>(q_ + values * kBlockValues);
+  sums_memory_ = reinterpret_cast<int32_t*>(d_ + values);
+}
+
+void copy_row(const ActivationChunk& from, int32_t from_row, const ActivationChunk& to, int32_t to_row,
+              int64_t blocks) {
+  const int8_t* source = from.q + int64_t{from_row} * kBlockValues;
+  int8_t* target = to.q + int64_t{to_row} * kBlockValues;
+  for (int64_t b = 0; b < blocks; ++b) {
+    std::memcpy(target, source, kBlockValues);
+    source += int64_t{from.rows} * kBlockValues;
+    target += int64_t{to.rows} * kBlockValues;
+  }
+  for (int64_t b = 0; b < blocks; ++b) to.d[b * to.rows + to_row] = from.d[b * from.rows + from_row];
+  for (int kind = 0; kind < kSumKinds; ++kind) {
+    if (to.sums[kind] == nullptr) continue;
+    for (int64_t b = 0; b < blocks; ++b) to.sums[kind][b * to.rows + to_row] = from.sums[kind][b * from.rows + from_row];
+  }
+}
+
+}  // namespace cohort

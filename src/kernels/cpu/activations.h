@@ -1,0 +1,67 @@
+// Rows of int8 activations (docs/NUMERICS.md, rule 2) as the tile kernels read them.
+//
+// Rows go in chunks of at most 16. Within a chunk of n rows: q is [block][n][32] int8 (so a block of a chunk is an AMX A
+// tile), d is [block][n] f32, and each kind of sum that some consumer reads is [block][n].
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "kernels/cpu/layout.h"
+
+namespace cohort {
+
+/// One chunk. `sums[kind]` is null for kinds that nobody asked for; kSum* hold floats in the same 4 bytes.
+struct ActivationChunk {
+  int8_t* q = nullptr;
+  float* d = nullptr;
+  int32_t* sums[kSumKinds] = {};
+  int32_t rows = 0;
+};
+
+/// Memory for up to `capacity` rows of `cols` values, without any processing of its own.
+class ActivationBuffer {
+ public:
+  ActivationBuffer() = default;
+  /// Grows to hold `rows` rows (rounded up to whole chunks); keeps memory that is large enough. Contents are lost.
+  void reserve(int64_t rows, int64_t cols, SumMask sums);
+  SumMask sums() const { return sums_; }
+  int64_t blocks() const { return blocks_; }
+  /// Chunk `index` of a buffer of which `rows` rows are in use.
+  ActivationChunk chunk(int64_t index, int64_t rows) const {
+    const auto left = rows - index * kChunkRows;
+    return at(index * kChunkRows, static_cast<int32_t>(left < kChunkRows ? left : kChunkRows));
+  }
+  /// The chunk of `rows` rows (at most 16) that starts at row `first` of the memory.
+  ActivationChunk at(int64_t first, int32_t rows) const {
+    ActivationChunk chunk;
+    chunk.q = q_ + first * blocks_ * kBlockValues;
+    chunk.d = d_ + first * blocks_;
+    int32_t* sums = sums_memory_;
+    for (int kind = 0; kind < kSumKinds; ++kind) {
+      if ((sums_ & (SumMask{1} << kind)) == 0) continue;
+      chunk.sums[kind] = sums + first * blocks_;
+      sums += capacity_ * blocks_;
+    }
+    chunk.rows = rows;
+    return chunk;
+  }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const;
+  };
+  std::unique_ptr<std::byte, Free> memory_;
+  size_t size_ = 0;
+  int64_t capacity_ = 0, blocks_ = 0;
+  SumMask sums_ = 0;
+  int8_t* q_ = nullptr;
+  float* d_ = nullptr;
+  int32_t* sums_memory_ = nullptr;
+};
+
+/// Copies row `from_row` of one chunk to row `to_row` of another (same blocks; the kinds of `to` must exist in `from`).
+void copy_row(const ActivationChunk& from, int32_t from_row, const ActivationChunk& to, int32_t to_row, int64_t blocks);
+
+}  // namespace cohort

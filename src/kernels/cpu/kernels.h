@@ -1,0 +1,48 @@
+// The inner kernels of one instruction set: pure functions on pointers, no threads. linear_<isa>.cpp fills the table.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/activations.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/layout.h"
+
+namespace cohort {
+
+/// One tile of a packed weight times one chunk of rows.
+struct TileCall {
+  const std::byte* tile;
+  const PackedShape* shape;
+  const ActivationChunk* x;
+  float* out;             // [x->rows][out_stride], 16 (or `outputs`) floats of each row are written
+  int64_t out_stride;
+  int32_t outputs;        // 1 .. 16
+  const std::byte* next;  // the tile that this thread reads next, to prefetch from, or null
+};
+
+/// Rows of a float weight times rows of f32: dot16 over all of K.
+struct FloatCall {
+  const std::byte* weight;  // first of `outputs` rows
+  size_t row_bytes;
+  TensorType type;         // f32, f16 or bf16
+  const float* const* x;   // [rows]
+  float* const* out;       // [rows], `outputs` floats of each are written
+  int64_t cols;
+  int32_t rows;
+  int32_t outputs;
+};
+
+struct LinearKernels {
+  void (*tile[kLayouts])(const TileCall& call);
+  void (*float_rows)(const FloatCall& call);
+  /// Rule 2: x [blocks * 32] becomes row `row` of the chunk, with every kind of sum the chunk has.
+  void (*quantise)(const float* x, int64_t blocks, const ActivationChunk& chunk, int32_t row);
+};
+
+/// The table of `isa`, which must be one of available_isas().
+const LinearKernels& linear_kernels(Isa isa);
+
+extern const LinearKernels kScalarKernels, kAvx2Kernels, kAvx512Kernels, kAmxKernels, kNeonKernels;
+
+}  // namespace cohort

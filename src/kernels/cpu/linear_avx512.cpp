@@ -1,0 +1,485 @@
+// Tile kernels for AVX-512 VNNI.
+//
+// One call: 16 outputs (the lanes) times up to 16 rows. A block's weights are decoded once into eight vectors of unsigned
+// bytes and stay in registers while every row of a group of up to eight takes its eight dpbusd, whose other operand is
+// four activations broadcast from memory. The accumulator starts at minus bias times the sum of the row's activations, so
+// unsigned codes cost nothing. Per row and block: 8 dpbusd and 3 to 7 float operations on two ports.
+// What bounds it: one to about 16 rows, memory (docs/perf/cpu.md), so prefetch matters; from there the two vector ports.
+#include <immintrin.h>
+
+#include "kernels/cpu/kernels.h"
+
+// Everything is static or templated on types of this anonymous namespace: no function that this file compiles for
+// AVX-512 may be merged by the linker with one that other files share.
+namespace cohort {
+namespace {
+
+#define COHORT_INLINE inline __attribute__((always_inline))
+
+// How far ahead of its use weight data is prefetched, in bytes. Measured flat between 4 and 8 KB (docs/perf/cpu.md).
+constexpr int64_t kPrefetchBytes = 6144;
+
+COHORT_INLINE __m512 load_half(const std::byte* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+COHORT_INLINE __m512 load_u8(const std::byte* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+COHORT_INLINE __m512 load_i8(const std::byte* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+COHORT_INLINE __m512 load_i16(const std::byte* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))));
+}
+COHORT_INLINE __m512i load_bytes(const std::byte* p) { return _mm512_loadu_si512(p); }
+COHORT_INLINE __m512i set_int(const int32_t* p) { return _mm512_set1_epi32(*p); }
+COHORT_INLINE __m512 set_float(const int32_t* p) { return _mm512_castsi512_ps(_mm512_set1_epi32(*p)); }
+
+// --- quants: the eight vectors of a block -----------------------------------------------------------------------
+
+struct Nibbles {
+  static constexpr int64_t kBytes = 256;
+  static COHORT_INLINE void decode(const std::byte* p, __m512i* w) {
+    const __m512i low = _mm512_set1_epi8(15);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      const __m512i v = load_bytes(p + 64 * i);
+      w[i] = _mm512_and_si512(v, low);
+      w[i + 4] = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
+    }
+  }
+};
+
+struct FiveBits {
+  static constexpr int64_t kBytes = 320;
+  static COHORT_INLINE void decode(const std::byte* p, __m512i* w) {
+    Nibbles::decode(p, w);
+    const __m512i sixteen = _mm512_set1_epi8(16);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      const __mmask64 high = _load_mask64(reinterpret_cast<__mmask64*>(const_cast<std::byte*>(p + 256 + 8 * i)));
+      w[i] = _mm512_mask_add_epi8(w[i], high, w[i], sixteen);
+    }
+  }
+};
+
+struct SixBits {
+  static constexpr int64_t kBytes = 384;
+  static COHORT_INLINE void decode(const std::byte* p, __m512i* w) {
+    Nibbles::decode(p, w);
+    const __m512i mask = _mm512_set1_epi8(0x30);
+    const auto merge = [mask](__m512i nibble, __m512i shifted) {
+      return _mm512_ternarylogic_epi32(nibble, shifted, mask, 0xf8);  // nibble | (shifted & mask)
+    };
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; ++h) {
+      const __m512i v = load_bytes(p + 256 + 64 * h);
+      w[4 * h] = merge(w[4 * h], _mm512_slli_epi16(v, 4));
+      w[4 * h + 1] = merge(w[4 * h + 1], _mm512_slli_epi16(v, 2));
+      w[4 * h + 2] = merge(w[4 * h + 2], v);
+      w[4 * h + 3] = merge(w[4 * h + 3], _mm512_srli_epi16(v, 2));
+    }
+  }
+};
+
+struct Bytes {
+  static constexpr int64_t kBytes = 512;
+  static COHORT_INLINE void decode(const std::byte* p, __m512i* w) {
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) w[i] = load_bytes(p + 64 * i);
+  }
+};
+
+// --- dot products of a row's block with the eight vectors -------------------------------------------------------
+
+COHORT_INLINE __m512i step(__m512i acc, __m512i w, const int8_t* q) {
+  return _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(*reinterpret_cast<const int32_t*>(q)));
+}
+
+/// `start` plus the dot product of all 32 values. Few rows leave the dpbusd latency exposed: two chains then.
+template <int kRows>
+COHORT_INLINE __m512i dot32(__m512i start, const __m512i* w, const int8_t* q) {
+  if constexpr (kRows < 4) {
+    __m512i a = start, b = _mm512_setzero_si512();
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      a = step(a, w[i], q + 4 * i);
+      b = step(b, w[i + 4], q + 4 * i + 16);
+    }
+    return _mm512_add_epi32(a, b);
+  } else {
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) start = step(start, w[i], q + 4 * i);
+    return start;
+  }
+}
+
+COHORT_INLINE __m512i dot16_half(__m512i start, const __m512i* w, const int8_t* q) {
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) start = step(start, w[i], q + 4 * i);
+  return start;
+}
+
+// --- scales: loaded once a block, applied per row ---------------------------------------------------------------
+// `at` indexes d and the sums of the row: block * rows + row.
+
+template <SumKind kStart>
+struct One {
+  __m512 d;
+  COHORT_INLINE void load(const std::byte* scales, int64_t block) { d = load_half(scales + 32 * block); }
+  template <int kRows>
+  COHORT_INLINE __m512 add(__m512 acc, const __m512i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
+    const __m512i dot = dot32<kRows>(set_int(x.sums[kStart] + at), w, q);
+    return _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(x.d[at])), _mm512_cvtepi32_ps(dot), acc);
+  }
+};
+
+struct OneMin {
+  __m512 d, m;
+  COHORT_INLINE void load(const std::byte* scales, int64_t block) {
+    d = load_half(scales + 64 * block);
+    m = load_half(scales + 64 * block + 32);
+  }
+  template <int kRows>
+  COHORT_INLINE __m512 add(__m512 acc, const __m512i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
+    const __m512i dot = dot32<kRows>(_mm512_setzero_si512(), w, q);
+    const __m512 dx = _mm512_set1_ps(x.d[at]);
+    acc = _mm512_fmadd_ps(_mm512_mul_ps(d, dx), _mm512_cvtepi32_ps(dot), acc);
+    return _mm512_fmadd_ps(_mm512_mul_ps(m, dx), set_float(x.sums[kSumAll] + at), acc);
+  }
+};
+
+struct KMin {
+  __m512 d, dmin, s, m;
+  COHORT_INLINE void load(const std::byte* scales, int64_t block) {
+    const std::byte* super = scales + 320 * (block / 8);
+    d = load_half(super);
+    dmin = load_half(super + 32);
+    s = load_u8(super + 64 + 32 * (block % 8));
+    m = load_u8(super + 80 + 32 * (block % 8));
+  }
+  template <int kRows>
+  COHORT_INLINE __m512 add(__m512 acc, const __m512i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
+    const __m512i dot = dot32<kRows>(_mm512_setzero_si512(), w, q);
+    const __m512 dx = _mm512_set1_ps(x.d[at]);
+    // s * dot and m * sum are integers below 2^24, so these products are exact.
+    acc = _mm512_fmadd_ps(_mm512_mul_ps(d, dx), _mm512_mul_ps(s, _mm512_cvtepi32_ps(dot)), acc);
+    return _mm512_fmadd_ps(_mm512_mul_ps(dmin, dx), _mm512_mul_ps(m, set_float(x.sums[kSumAll] + at)), acc);
+  }
+};
+
+struct KSixteen {
+  __m512 d, s0, s1;
+  COHORT_INLINE void load(const std::byte* scales, int64_t block) {
+    const std::byte* super = scales + 288 * (block / 8);
+    d = load_half(super);
+    s0 = load_i8(super + 32 + 32 * (block % 8));
+    s1 = load_i8(super + 48 + 32 * (block % 8));
+  }
+  template <int kRows>
+  COHORT_INLINE __m512 add(__m512 acc, const __m512i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
+    const __m512 low = _mm512_cvtepi32_ps(dot16_half(set_int(x.sums[kNeg32Low] + at), w, q));
+    const __m512 high = _mm512_cvtepi32_ps(dot16_half(set_int(x.sums[kNeg32High] + at), w + 4, q + 16));
+    const __m512 isum = _mm512_fmadd_ps(s1, high, _mm512_mul_ps(s0, low));  // exact
+    return _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(x.d[at])), isum, acc);
+  }
+};
+
+template <SumKind kLow, SumKind kHigh>
+struct Wide {
+  __m512 d, d_offset, s0, s1, o0, o1;
+  COHORT_INLINE void load(const std::byte* scales, int64_t block) {
+    const std::byte* at = scales + 256 * block;
+    d = _mm512_loadu_ps(at);
+    d_offset = _mm512_loadu_ps(at + 64);
+    s0 = load_i16(at + 128);
+    s1 = load_i16(at + 160);
+    o0 = load_i16(at + 192);
+    o1 = load_i16(at + 224);
+  }
+  template <int kRows>
+  COHORT_INLINE __m512 add(__m512 acc, const __m512i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
+    const __m512 low = _mm512_cvtepi32_ps(dot16_half(set_int(x.sums[kLow] + at), w, q));
+    const __m512 high = _mm512_cvtepi32_ps(dot16_half(set_int(x.sums[kHigh] + at), w + 4, q + 16));
+    const __m512 isum = _mm512_fmadd_ps(s1, high, _mm512_mul_ps(s0, low));
+    const __m512 msum = _mm512_fmadd_ps(o1, set_float(x.sums[kSumHigh] + at),
+                                        _mm512_mul_ps(o0, set_float(x.sums[kSumLow] + at)));
+    const __m512 dx = _mm512_set1_ps(x.d[at]);
+    acc = _mm512_fmadd_ps(_mm512_mul_ps(d, dx), isum, acc);
+    return _mm512_fmadd_ps(_mm512_mul_ps(d_offset, dx), msum, acc);
+  }
+};
+
+struct Two {
+  __m512 d0, d1, s0, s1;
+  COHORT_INLINE void load(const std::byte* scales, int64_t block) {
+    const std::byte* at = scales + 192 * block;
+    d0 = _mm512_loadu_ps(at);
+    d1 = _mm512_loadu_ps(at + 64);
+    s0 = load_i16(at + 128);
+    s1 = load_i16(at + 160);
+  }
+  template <int kRows>
+  COHORT_INLINE __m512 add(__m512 acc, const __m512i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
+    const __m512 low = _mm512_cvtepi32_ps(dot16_half(set_int(x.sums[kNeg128Low] + at), w, q));
+    const __m512 high = _mm512_cvtepi32_ps(dot16_half(set_int(x.sums[kNeg128High] + at), w + 4, q + 16));
+    const __m512 dx = _mm512_set1_ps(x.d[at]);
+    acc = _mm512_fmadd_ps(_mm512_mul_ps(d0, dx), _mm512_mul_ps(s0, low), acc);
+    return _mm512_fmadd_ps(_mm512_mul_ps(d1, dx), _mm512_mul_ps(s1, high), acc);
+  }
+};
+
+// --- the walk over K --------------------------------------------------------------------------------------------
+
+/// Prefetches a tile from front to back and then the next one, in step with the blocks.
+struct Prefetcher {
+  const char* at;
+  const char* end;
+  const char* next;
+  int64_t lines;  // per block
+  COHORT_INLINE Prefetcher(const TileCall& call) {
+    const int64_t size = call.shape->tile_bytes;
+    const char* tile = reinterpret_cast<const char*>(call.tile);
+    next = reinterpret_cast<const char*>(call.next);
+    at = tile + (kPrefetchBytes < size ? kPrefetchBytes : size);
+    end = tile + size;
+    lines = (size / call.shape->blocks + 63) / 64;
+  }
+  COHORT_INLINE void advance() {
+    if (__builtin_expect(at >= end, 0)) {
+      if (next == nullptr) return;
+      end = next + (end - at) + kPrefetchBytes;
+      at = next;
+      next = nullptr;
+    }
+    for (int64_t i = 0; i < lines; ++i) _mm_prefetch(at + 64 * i, _MM_HINT_T0);
+    at += 64 * lines;
+  }
+};
+
+/// Rows first .. first + kRows of the chunk.
+template <class Quants, class Scales, int kRows, bool kPrefetch>
+void tile_rows(const TileCall& call, int32_t first) {
+  const PackedShape& shape = *call.shape;
+  const ActivationChunk& x = *call.x;
+  const std::byte* scales = call.tile;
+  const std::byte* quants = call.tile + shape.scale_bytes;
+  const int32_t per_segment = shape.blocks / shape.segments;
+  // Finished segments wait here for their neighbour, as the carries of a binary counter.
+  __m512 waiting[6][kRows];
+  Prefetcher prefetcher(call);
+  int64_t block = 0;
+  for (int32_t segment = 0; segment < shape.segments; ++segment) {
+    __m512 acc[kRows];
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) acc[r] = _mm512_setzero_ps();
+    for (int32_t i = 0; i < per_segment; ++i, ++block) {
+      if constexpr (kPrefetch) prefetcher.advance();
+      __m512i w[8];
+      Quants::decode(quants + block * Quants::kBytes, w);
+      Scales s;
+      s.load(scales, block);
+      const int64_t at = block * x.rows + first;
+      const int8_t* q = x.q + at * kBlockValues;
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) acc[r] = s.template add<kRows>(acc[r], w, q + r * kBlockValues, x, at + r);
+    }
+    int level = 0;
+    for (int32_t carry = segment; (carry & 1) != 0; carry >>= 1, ++level) {
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) acc[r] = _mm512_add_ps(waiting[level][r], acc[r]);
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) waiting[level][r] = acc[r];
+  }
+  const int top = __builtin_ctz(static_cast<unsigned>(shape.segments));
+  const auto mask = static_cast<__mmask16>((1U << call.outputs) - 1);
+  for (int r = 0; r < kRows; ++r)
+    _mm512_mask_storeu_ps(call.out + (first + r) * call.out_stride, mask, waiting[top][r]);
+}
+
+/// One to eight rows at once; more in two halves, the second of which finds the tile in the first cache.
+template <class Quants, class Scales>
+void tile_all(const TileCall& call) {
+  const auto run = []<bool kPrefetch>(const TileCall& c, int32_t first, int32_t rows) {
+    switch (rows) {
+      case 1: return tile_rows<Quants, Scales, 1, kPrefetch>(c, first);
+      case 2: return tile_rows<Quants, Scales, 2, kPrefetch>(c, first);
+      case 3: return tile_rows<Quants, Scales, 3, kPrefetch>(c, first);
+      case 4: return tile_rows<Quants, Scales, 4, kPrefetch>(c, first);
+      case 5: return tile_rows<Quants, Scales, 5, kPrefetch>(c, first);
+      case 6: return tile_rows<Quants, Scales, 6, kPrefetch>(c, first);
+      case 7: return tile_rows<Quants, Scales, 7, kPrefetch>(c, first);
+      default: return tile_rows<Quants, Scales, 8, kPrefetch>(c, first);
+    }
+  };
+  const int32_t rows = call.x->rows;
+  if (rows <= 8) return run.template operator()<true>(call, 0, rows);
+  const int32_t half = (rows + 1) / 2;
+  run.template operator()<true>(call, 0, half);
+  run.template operator()<false>(call, half, rows - half);
+}
+
+// --- float weights ----------------------------------------------------------------------------------------------
+
+struct F32 {
+  static constexpr int64_t kBytes = 4;
+  static COHORT_INLINE __m512 load(const std::byte* p) { return _mm512_loadu_ps(p); }
+  static COHORT_INLINE __m512 load(const std::byte* p, __mmask16 m) { return _mm512_maskz_loadu_ps(m, p); }
+};
+struct F16 {
+  static constexpr int64_t kBytes = 2;
+  static COHORT_INLINE __m512 load(const std::byte* p) { return load_half(p); }
+  static COHORT_INLINE __m512 load(const std::byte* p, __mmask16 m) {
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(m, p));
+  }
+};
+struct Bf16 {
+  static constexpr int64_t kBytes = 2;
+  static COHORT_INLINE __m512 widen(__m256i v) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(v), 16));
+  }
+  static COHORT_INLINE __m512 load(const std::byte* p) {
+    return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static COHORT_INLINE __m512 load(const std::byte* p, __mmask16 m) {
+    return widen(_mm256_maskz_loadu_epi16(m, p));
+  }
+};
+
+COHORT_INLINE float tree16(__m512 v) {
+  const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+  const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+  const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+  return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
+
+template <class Type, int kOutputs, int kRows>
+void float_block(const FloatCall& call, int32_t output, int32_t row) {
+  __m512 acc[kOutputs][kRows];
+  const std::byte* w[kOutputs];
+  const float* x[kRows];
+#pragma GCC unroll 8
+  for (int o = 0; o < kOutputs; ++o) {
+    w[o] = call.weight + static_cast<size_t>(output + o) * call.row_bytes;
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) acc[o][r] = _mm512_setzero_ps();
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) x[r] = call.x[row + r];
+  int64_t k = 0;
+  for (; k + 16 <= call.cols; k += 16) {
+    __m512 v[kRows];
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) v[r] = _mm512_loadu_ps(x[r] + k);
+#pragma GCC unroll 8
+    for (int o = 0; o < kOutputs; ++o) {
+      const __m512 weight = Type::load(w[o] + k * Type::kBytes);
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) acc[o][r] = _mm512_fmadd_ps(v[r], weight, acc[o][r]);
+    }
+  }
+  if (k < call.cols) {
+    // Lanes without a k keep their value.
+    const auto mask = static_cast<__mmask16>((1U << (call.cols - k)) - 1);
+#pragma GCC unroll 8
+    for (int o = 0; o < kOutputs; ++o) {
+      const __m512 weight = Type::load(w[o] + k * Type::kBytes, mask);
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r)
+        acc[o][r] = _mm512_mask3_fmadd_ps(_mm512_maskz_loadu_ps(mask, x[r] + k), weight, acc[o][r], mask);
+    }
+  }
+#pragma GCC unroll 8
+  for (int o = 0; o < kOutputs; ++o) {
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) call.out[row + r][output + o] = tree16(acc[o][r]);
+  }
+}
+
+template <class Type, int kOutputs>
+void float_outputs(const FloatCall& call, int32_t output) {
+  int32_t row = 0;
+  for (; row + 4 <= call.rows; row += 4) float_block<Type, kOutputs, 4>(call, output, row);
+  switch (call.rows - row) {
+    case 3: return float_block<Type, kOutputs, 3>(call, output, row);
+    case 2: return float_block<Type, kOutputs, 2>(call, output, row);
+    case 1: return float_block<Type, kOutputs, 1>(call, output, row);
+    default: return;
+  }
+}
+
+template <class Type>
+void float_all(const FloatCall& call) {
+  int32_t output = 0;
+  for (; output + 4 <= call.outputs; output += 4) float_outputs<Type, 4>(call, output);
+  for (; output < call.outputs; ++output) float_outputs<Type, 1>(call, output);
+}
+
+void float_rows(const FloatCall& call) {
+  switch (call.type) {
+    case TensorType::f16: return float_all<F16>(call);
+    case TensorType::bf16: return float_all<Bf16>(call);
+    default: return float_all<F32>(call);
+  }
+}
+
+// --- activations ------------------------------------------------------------------------------------------------
+
+COHORT_INLINE int32_t sum_bytes(__m128i v) {
+  // Biased to unsigned for the sum of absolute differences with zero.
+  const __m128i sums = _mm_sad_epu8(_mm_xor_si128(v, _mm_set1_epi8(-128)), _mm_setzero_si128());
+  return _mm_cvtsi128_si32(sums) + _mm_extract_epi16(sums, 4) - 16 * 128;
+}
+
+void quantise(const float* x, int64_t blocks, const ActivationChunk& chunk, int32_t row) {
+  const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+  for (int64_t b = 0; b < blocks; ++b, x += kBlockValues) {
+    const int64_t at = b * chunk.rows + row;
+    const __m512 v0 = _mm512_loadu_ps(x), v1 = _mm512_loadu_ps(x + 16);
+    // Absolute values compare as integers; NaN counts as larger than infinity.
+    const __m512i both = _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(v0), magnitude),
+                                          _mm512_and_si512(_mm512_castps_si512(v1), magnitude));
+    const __m256i eight = _mm256_max_epu32(_mm512_castsi512_si256(both), _mm512_extracti64x4_epi64(both, 1));
+    __m128i four = _mm_max_epu32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+    four = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0x4e));
+    four = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0xb1));
+    const auto bits = static_cast<uint32_t>(_mm_cvtsi128_si32(four));
+    const float amax = _mm_cvtss_f32(_mm_castsi128_ps(four));
+    __m128i q0 = _mm_setzero_si128(), q1 = q0;
+    float d = 0.0F;
+    if (bits >= 0x7f800000U) {
+      d = __builtin_nanf("");
+    } else if (amax >= 0x1p-100F) {
+      d = amax / 127.0F;
+      const __m512 inverse = _mm512_set1_ps(127.0F / amax);
+      q0 = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(v0, inverse)));
+      q1 = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(v1, inverse)));
+    }
+    int8_t* q = chunk.q + at * kBlockValues;
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(q), q0);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(q + 16), q1);
+    chunk.d[at] = d;
+    const int32_t low = sum_bytes(q0), high = sum_bytes(q1);
+    const int32_t part[3] = {low + high, low, high};
+    for (int kind = 0; kind < kSumKinds; ++kind) {
+      if (chunk.sums[kind] == nullptr) continue;
+      const SumInfo info = kSumInfo[kind];
+      const int32_t sum = part[info.part] * info.multiplier;
+      chunk.sums[kind][at] =
+          info.multiplier == 1 ? __builtin_bit_cast(int32_t, static_cast<float>(sum)) : sum;
+    }
+  }
+}
+
+}  // namespace
+
+const LinearKernels kAvx512Kernels = {
+    {tile_all<Nibbles, One<kNeg8>>, tile_all<Nibbles, OneMin>, tile_all<FiveBits, One<kNeg16>>,
+     tile_all<FiveBits, OneMin>, tile_all<Bytes, One<kNeg128>>, tile_all<Nibbles, KMin>, tile_all<FiveBits, KMin>,
+     tile_all<SixBits, KSixteen>, tile_all<Nibbles, Wide<kNeg8Low, kNeg8High>>,
+     tile_all<Bytes, Wide<kNeg128Low, kNeg128High>>, tile_all<Bytes, Two>},
+    float_rows,
+    quantise};
+
+}  // namespace cohort

@@ -1,0 +1,122 @@
+// Tile kernels of every instruction set against the scalar reference, bit for bit.
+#include <gtest/gtest.h>
+
+#include <bit>
+
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/test_weights.h"
+#include "kernels/reference/ops.h"
+
+namespace cohort {
+namespace {
+
+struct Shape {
+  int64_t outputs, cols;
+};
+
+/// The bits of a float; one value for all NaN.
+uint32_t bits_of(float value) { return value != value ? 0x7fc00000U : std::bit_cast<uint32_t>(value); }
+
+struct Packed {
+  PackedWeight weight;
+  std::vector<std::byte> memory;
+};
+
+Packed pack(const Weight& weight) {
+  Packed packed;
+  packed.weight = plan_packing(weight);
+  packed.memory.resize(packed.weight.bytes() + 64);
+  auto* start = packed.memory.data() + (64 - reinterpret_cast<uintptr_t>(packed.memory.data()) % 64) % 64;
+  packed.weight.data = start;
+  for (int64_t e = 0; e < weight.experts; ++e) {
+    for (int64_t t = 0; t < packed.weight.tiles; ++t)
+      pack_tile(weight, packed.weight.shape, e, t, start + (e * packed.weight.tiles + t) * packed.weight.shape.tile_bytes);
+  }
+  return packed;
+}
+
+std::vector<TensorType> quantised_types() {
+  std::vector<TensorType> types;
+  for (const TypeInfo& info : all_types()) {
+    if (info.quantised) types.push_back(info.type);
+  }
+  return types;
+}
+
+TEST(cpu_linear, tiles_equal_the_reference) {
+  for (TensorType type : quantised_types()) {
+    const TypeInfo& info = type_info(type);
+    for (const Shape& shape : {Shape{48, 2048}, Shape{19, 768}, Shape{16, 704}, Shape{5, 96}, Shape{16, 2816}}) {
+      if (shape.cols % info.block_values != 0) continue;
+      const auto owned = testing::random_weight(type, 1, shape.outputs, shape.cols, 11);
+      const Packed packed = pack(owned.weight);
+      constexpr int64_t kMaxRows = 16;
+      const auto x = testing::random_rows(kMaxRows, shape.cols, 5, true);
+      std::vector<float> expected(static_cast<size_t>(kMaxRows * shape.outputs));
+      for (int64_t r = 0; r < kMaxRows; ++r) {
+        reference::linear_row(owned.weight, 0, nullptr, ActivationMode::canonical, x.data() + r * shape.cols,
+                              expected.data() + r * shape.outputs);
+      }
+      for (Isa isa : available_isas()) {
+        const LinearKernels& kernels = linear_kernels(isa);
+        for (int32_t rows = 1; rows <= kMaxRows; rows += isa == Isa::scalar || shape.cols > 1000 ? 5 : 1) {
+          ActivationBuffer buffer;
+          buffer.reserve(rows, shape.cols, layout_info(packed.weight.shape.layout).sums);
+          const ActivationChunk chunk = buffer.chunk(0, rows);
+          for (int32_t r = 0; r < rows; ++r)
+            kernels.quantise(x.data() + r * shape.cols, packed.weight.shape.blocks, chunk, r);
+          std::vector<float> out(static_cast<size_t>(rows * shape.outputs), -77.0F);
+          for (int64_t t = 0; t < packed.weight.tiles; ++t) {
+            TileCall call{};
+            call.tile = packed.weight.tile(0, t);
+            call.shape = &packed.weight.shape;
+            call.x = &chunk;
+            call.out = out.data() + t * kTileOutputs;
+            call.out_stride = shape.outputs;
+            call.outputs = static_cast<int32_t>(std::min<int64_t>(kTileOutputs, shape.outputs - t * kTileOutputs));
+            call.next = t + 1 < packed.weight.tiles ? packed.weight.tile(0, t + 1) : nullptr;
+            kernels.tile[static_cast<int>(packed.weight.shape.layout)](call);
+          }
+          for (size_t i = 0; i < out.size(); ++i) {
+            ASSERT_EQ(bits_of(out[i]), bits_of(expected[i]))
+                << info.name << " " << isa_name(isa) << " rows " << rows << " K " << shape.cols << " row "
+                << i / static_cast<size_t>(shape.outputs) << " output " << i % static_cast<size_t>(shape.outputs)
+                << ": " << out[i] << " instead of " << expected[i];
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(cpu_linear, float_rows_equal_the_reference) {
+  for (TensorType type : {TensorType::f32, TensorType::f16, TensorType::bf16}) {
+    for (const Shape& shape : {Shape{16, 2048}, Shape{7, 77}, Shape{9, 16}, Shape{3, 5}}) {
+      const auto owned = testing::random_weight(type, 1, shape.outputs, shape.cols, 3);
+      for (int32_t rows : {1, 2, 3, 4, 7, 16}) {
+        const auto x = testing::random_rows(rows, shape.cols, 9, true);
+        std::vector<float> expected(static_cast<size_t>(rows * shape.outputs));
+        std::vector<const float*> inputs;
+        for (int32_t r = 0; r < rows; ++r) {
+          inputs.push_back(x.data() + r * shape.cols);
+          reference::linear_row(owned.weight, 0, nullptr, ActivationMode::canonical, inputs.back(),
+                                expected.data() + r * shape.outputs);
+        }
+        for (Isa isa : available_isas()) {
+          std::vector<float> out(expected.size());
+          std::vector<float*> outputs;
+          for (int32_t r = 0; r < rows; ++r) outputs.push_back(out.data() + r * shape.outputs);
+          linear_kernels(isa).float_rows({owned.weight.slices[0], row_bytes(type, shape.cols), type, inputs.data(),
+                                          outputs.data(), shape.cols, rows, static_cast<int32_t>(shape.outputs)});
+          for (size_t i = 0; i < out.size(); ++i) {
+            ASSERT_EQ(bits_of(out[i]), bits_of(expected[i]))
+                << type_info(type).name << " " << isa_name(isa) << " rows " << rows << " K " << shape.cols << " at " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cohort
