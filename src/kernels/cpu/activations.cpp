@@ -5,9 +5,11 @@
 #include <cstring>
 #include <new>
 
-namespace cohort {
+namespace cohort::cpu {
 
-void ActivationBuffer::Free::operator()(std::byte* memory) const { std::free(memory); }
+void ActivationBuffer::Free::operator()(std::byte* memory) const {
+  std::free(memory);
+}
 
 void ActivationBuffer::reserve(int64_t rows, int64_t cols, SumMask sums) {
   const int64_t capacity = (rows + kChunkRows - 1) / kChunkRows * kChunkRows;
@@ -41,8 +43,9 @@ void copy_row(const ActivationChunk& from, int32_t from_row, const ActivationChu
   for (int64_t b = 0; b < blocks; ++b) to.d[b * to.rows + to_row] = from.d[b * from.rows + from_row];
   for (int kind = 0; kind < kSumKinds; ++kind) {
     if (to.sums[kind] == nullptr) continue;
-    for (int64_t b = 0; b < blocks; ++b) to.sums[kind][b * to.rows + to_row] = from.sums[kind][b * from.rows + from_row];
+    for (int64_t b = 0; b < blocks; ++b)
+      to.sums[kind][b * to.rows + to_row] = from.sums[kind][b * from.rows + from_row];
   }
 }
 
-}  // namespace cohort
+}  // namespace cohort::cpu

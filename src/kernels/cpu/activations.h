@@ -1,7 +1,7 @@
 // Rows of int8 activations (docs/NUMERICS.md, rule 2) as the tile kernels read them.
 //
-// Rows go in chunks of at most 16. Within a chunk of n rows: q is [block][n][32] int8 (so a block of a chunk is an AMX A
-// tile), d is [block][n] f32, and each kind of sum that some consumer reads is [block][n].
+// Rows go in chunks of at most 16. Within a chunk of n rows: q is [block][n][32] int8 (so a block of a chunk is an AMX
+// A tile), d is [block][n] f32, and each kind of sum that some consumer reads is [block][n].
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 #include "kernels/cpu/layout.h"
 
-namespace cohort {
+namespace cohort::cpu {
 
 /// One chunk. `sums[kind]` is null for kinds that nobody asked for; kSum* hold floats in the same 4 bytes.
 struct ActivationChunk {
@@ -64,4 +64,4 @@ class ActivationBuffer {
 /// Copies row `from_row` of one chunk to row `to_row` of another (same blocks; the kinds of `to` must exist in `from`).
 void copy_row(const ActivationChunk& from, int32_t from_row, const ActivationChunk& to, int32_t to_row, int64_t blocks);
 
-}  // namespace cohort
+}  // namespace cohort::cpu

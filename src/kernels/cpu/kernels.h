@@ -8,14 +8,14 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/layout.h"
 
-namespace cohort {
+namespace cohort::cpu {
 
 /// One tile of a packed weight times one chunk of rows.
 struct TileCall {
   const std::byte* tile;
   const PackedShape* shape;
   const ActivationChunk* x;
-  float* out;             // [x->rows][out_stride], 16 (or `outputs`) floats of each row are written
+  float* out;  // [x->rows][out_stride], 16 (or `outputs`) floats of each row are written
   int64_t out_stride;
   int32_t outputs;        // 1 .. 16
   const std::byte* next;  // the tile that this thread reads next, to prefetch from, or null
@@ -25,9 +25,9 @@ struct TileCall {
 struct FloatCall {
   const std::byte* weight;  // first of `outputs` rows
   size_t row_bytes;
-  TensorType type;         // f32, f16 or bf16
-  const float* const* x;   // [rows]
-  float* const* out;       // [rows], `outputs` floats of each are written
+  TensorType type;        // f32, f16 or bf16
+  const float* const* x;  // [rows]
+  float* const* out;      // [rows], `outputs` floats of each are written
   int64_t cols;
   int32_t rows;
   int32_t outputs;
@@ -45,4 +45,4 @@ const LinearKernels& linear_kernels(Isa isa);
 
 extern const LinearKernels kScalarKernels, kAvx2Kernels, kAvx512Kernels, kAmxKernels, kNeonKernels;
 
-}  // namespace cohort
+}  // namespace cohort::cpu

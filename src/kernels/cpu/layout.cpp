@@ -8,7 +8,7 @@
 #include "numerics/reduce.h"
 #include "quant/half.h"
 
-namespace cohort {
+namespace cohort::cpu {
 namespace {
 
 constexpr int32_t kSuperBlocks = 8;  // 32-blocks in a block of 256
@@ -24,7 +24,9 @@ T load(const std::byte* from) {
   return value;
 }
 
-uint16_t half_of(float exact) { return f32_to_f16(exact); }  // the file's own f16, so nothing rounds
+uint16_t half_of(float exact) {
+  return f32_to_f16(exact);
+}  // the file's own f16, so nothing rounds
 
 /// The scale section of `block`, and for super-blocks of its own part of it.
 std::byte* scales_at(std::byte* tile, const LayoutInfo& info, int64_t block) {
@@ -34,7 +36,9 @@ std::byte* scales_at(std::byte* tile, const LayoutInfo& info, int64_t block) {
 void pack_scales(const CodeBlock& code, const LayoutInfo& info, int64_t block, int32_t lane, std::byte* at) {
   const auto in_super = block % kSuperBlocks;
   switch (info.scales) {
-    case ScaleStore::one: store(at + 2 * lane, half_of(code.d[0])); break;
+    case ScaleStore::one:
+      store(at + 2 * lane, half_of(code.d[0]));
+      break;
     case ScaleStore::one_min:
       store(at + 2 * lane, half_of(code.d[0]));
       store(at + 32 + 2 * lane, half_of(code.d_offset));
@@ -126,19 +130,30 @@ Layout layout_of(TensorType type) {
     case TensorType::tq2_0:
     case TensorType::q1_0:
     case TensorType::q2_0:
-    case TensorType::q2_0_g128: return Layout::q4_0;
-    case TensorType::q4_1: return Layout::q4_1;
-    case TensorType::q5_0: return Layout::q5_0;
-    case TensorType::q5_1: return Layout::q5_1;
+    case TensorType::q2_0_g128:
+      return Layout::q4_0;
+    case TensorType::q4_1:
+      return Layout::q4_1;
+    case TensorType::q5_0:
+      return Layout::q5_0;
+    case TensorType::q5_1:
+      return Layout::q5_1;
     case TensorType::q8_0:
-    case TensorType::iq4_nl: return Layout::q8_0;
-    case TensorType::q4_k: return Layout::q4_k;
-    case TensorType::q5_k: return Layout::q5_k;
-    case TensorType::q6_k: return Layout::q6_k;
+    case TensorType::iq4_nl:
+      return Layout::q8_0;
+    case TensorType::q4_k:
+      return Layout::q4_k;
+    case TensorType::q5_k:
+      return Layout::q5_k;
+    case TensorType::q6_k:
+      return Layout::q6_k;
     case TensorType::q2_k:
-    case TensorType::q3_k: return Layout::wide4;
-    case TensorType::nvfp4: return Layout::two8;
-    default: return Layout::wide8;
+    case TensorType::q3_k:
+      return Layout::wide4;
+    case TensorType::nvfp4:
+      return Layout::two8;
+    default:
+      return Layout::wide8;
   }
 }
 
@@ -188,15 +203,16 @@ void pack_tile(const Weight& weight, const PackedShape& shape, int64_t expert, i
 void read_block(const std::byte* tile, const PackedShape& shape, int64_t block, int32_t output, PackedBlock& out) {
   const LayoutInfo& info = layout_info(shape.layout);
   const auto lane = static_cast<int64_t>(output);
-  const std::byte* at =
-      tile + (has_super_blocks(info.scales) ? block / kSuperBlocks : block) * info.scale_bytes;
+  const std::byte* at = tile + (has_super_blocks(info.scales) ? block / kSuperBlocks : block) * info.scale_bytes;
   const int64_t in_super = block % kSuperBlocks;
   const auto half_at = [at](int64_t offset) { return f16_to_f32(load<uint16_t>(at + offset)); };
   out.scale[0] = out.scale[1] = 1;
   out.offset[0] = out.offset[1] = 0;
   out.d_offset = 0;
   switch (info.scales) {
-    case ScaleStore::one: out.d[0] = out.d[1] = half_at(2 * lane); break;
+    case ScaleStore::one:
+      out.d[0] = out.d[1] = half_at(2 * lane);
+      break;
     case ScaleStore::one_min:
       out.d[0] = out.d[1] = half_at(2 * lane);
       out.d_offset = half_at(32 + 2 * lane);
@@ -245,4 +261,4 @@ void read_block(const std::byte* tile, const PackedShape& shape, int64_t block, 
   }
 }
 
-}  // namespace cohort
+}  // namespace cohort::cpu

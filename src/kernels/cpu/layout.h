@@ -15,7 +15,7 @@
 
 #include "models/weights.h"
 
-namespace cohort {
+namespace cohort::cpu {
 
 inline constexpr int32_t kTileOutputs = 16;
 inline constexpr int32_t kChunkRows = 16;  // rows that share an activation chunk; the rows of an AMX tile
@@ -56,14 +56,16 @@ enum SumKind : uint8_t {
 };
 inline constexpr int kSumKinds = 12;
 using SumMask = uint32_t;
-constexpr SumMask bit(SumKind kind) { return SumMask{1} << kind; }
+constexpr SumMask bit(SumKind kind) {
+  return SumMask{1} << kind;
+}
 
 struct SumInfo {
   int8_t part;         // 0 all, 1 low, 2 high
   int16_t multiplier;  // 1 means a float
 };
-inline constexpr SumInfo kSumInfo[kSumKinds] = {{0, 1},   {1, 1},   {2, 1},    {0, -8},   {0, -16},   {0, -128},
-                                                {1, -8},  {2, -8},  {1, -32},  {2, -32},  {1, -128},  {2, -128}};
+inline constexpr SumInfo kSumInfo[kSumKinds] = {{0, 1},  {1, 1},  {2, 1},   {0, -8},  {0, -16},  {0, -128},
+                                                {1, -8}, {2, -8}, {1, -32}, {2, -32}, {1, -128}, {2, -128}};
 
 struct LayoutInfo {
   QuantStore quants;
@@ -82,13 +84,14 @@ inline constexpr LayoutInfo kLayoutInfo[kLayouts] = {
     {QuantStore::nibbles, ScaleStore::k_min, 0, 256, 320, bit(kSumAll)},
     {QuantStore::five_bits, ScaleStore::k_min, 0, 320, 320, bit(kSumAll)},
     {QuantStore::six_bits, ScaleStore::k_sixteen, 32, 384, 288, bit(kNeg32Low) | bit(kNeg32High)},
-    {QuantStore::nibbles, ScaleStore::wide, 8, 256, 256,
-     bit(kNeg8Low) | bit(kNeg8High) | bit(kSumLow) | bit(kSumHigh)},
+    {QuantStore::nibbles, ScaleStore::wide, 8, 256, 256, bit(kNeg8Low) | bit(kNeg8High) | bit(kSumLow) | bit(kSumHigh)},
     {QuantStore::bytes, ScaleStore::wide, 128, 512, 256,
      bit(kNeg128Low) | bit(kNeg128High) | bit(kSumLow) | bit(kSumHigh)},
     {QuantStore::bytes, ScaleStore::two, 128, 512, 192, bit(kNeg128Low) | bit(kNeg128High)},
 };
-constexpr const LayoutInfo& layout_info(Layout layout) { return kLayoutInfo[static_cast<int>(layout)]; }
+constexpr const LayoutInfo& layout_info(Layout layout) {
+  return kLayoutInfo[static_cast<int>(layout)];
+}
 constexpr bool has_super_blocks(ScaleStore store) {
   return store == ScaleStore::k_min || store == ScaleStore::k_sixteen;
 }
@@ -99,8 +102,8 @@ Layout layout_of(TensorType type);
 /// The shape of a packed matrix, as the kernels see it.
 struct PackedShape {
   Layout layout;
-  int32_t blocks;    // K / 32
-  int32_t segments;  // rule 4
+  int32_t blocks;       // K / 32
+  int32_t segments;     // rule 4
   int64_t scale_bytes;  // of a tile; its quants follow
   int64_t tile_bytes;   // a multiple of 64
 };
@@ -129,4 +132,4 @@ struct PackedBlock {
 };
 void read_block(const std::byte* tile, const PackedShape& shape, int64_t block, int32_t output, PackedBlock& out);
 
-}  // namespace cohort
+}  // namespace cohort::cpu

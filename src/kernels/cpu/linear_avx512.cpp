@@ -1,17 +1,18 @@
 // Tile kernels for AVX-512 VNNI.
 //
-// One call: 16 outputs (the lanes) times up to 16 rows. A block's weights are decoded once into eight vectors of unsigned
-// bytes and stay in registers while every row of a group of up to eight takes its eight dpbusd, whose other operand is
-// four activations broadcast from memory. The accumulator starts at minus bias times the sum of the row's activations, so
-// unsigned codes cost nothing. Per row and block: 8 dpbusd and 3 to 7 float operations on two ports.
-// What bounds it: one to about 16 rows, memory (docs/perf/cpu.md), so prefetch matters; from there the two vector ports.
+// One call: 16 outputs (the lanes) times up to 16 rows. A block's weights are decoded once into eight vectors of
+// unsigned bytes and stay in registers while every row of a group of up to eight takes its eight dpbusd, whose other
+// operand is four activations broadcast from memory. The accumulator starts at minus bias times the sum of the row's
+// activations, so unsigned codes cost nothing. Per row and block: 8 dpbusd and 3 to 7 float operations on two ports.
+// What bounds it: one to about 16 rows, memory (docs/perf/cpu.md), so prefetch matters; from there the two vector
+// ports.
 #include <immintrin.h>
 
 #include "kernels/cpu/kernels.h"
 
 // Everything is static or templated on types of this anonymous namespace: no function that this file compiles for
 // AVX-512 may be merged by the linker with one that other files share.
-namespace cohort {
+namespace cohort::cpu {
 namespace {
 
 #define COHORT_INLINE inline __attribute__((always_inline))
@@ -31,9 +32,15 @@ COHORT_INLINE __m512 load_i8(const std::byte* p) {
 COHORT_INLINE __m512 load_i16(const std::byte* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))));
 }
-COHORT_INLINE __m512i load_bytes(const std::byte* p) { return _mm512_loadu_si512(p); }
-COHORT_INLINE __m512i set_int(const int32_t* p) { return _mm512_set1_epi32(*p); }
-COHORT_INLINE __m512 set_float(const int32_t* p) { return _mm512_castsi512_ps(_mm512_set1_epi32(*p)); }
+COHORT_INLINE __m512i load_bytes(const std::byte* p) {
+  return _mm512_loadu_si512(p);
+}
+COHORT_INLINE __m512i set_int(const int32_t* p) {
+  return _mm512_set1_epi32(*p);
+}
+COHORT_INLINE __m512 set_float(const int32_t* p) {
+  return _mm512_castsi512_ps(_mm512_set1_epi32(*p));
+}
 
 // --- quants: the eight vectors of a block -----------------------------------------------------------------------
 
@@ -202,8 +209,8 @@ struct Wide {
     const __m512 low = _mm512_cvtepi32_ps(dot16_half(set_int(x.sums[kLow] + at), w, q));
     const __m512 high = _mm512_cvtepi32_ps(dot16_half(set_int(x.sums[kHigh] + at), w + 4, q + 16));
     const __m512 isum = _mm512_fmadd_ps(s1, high, _mm512_mul_ps(s0, low));
-    const __m512 msum = _mm512_fmadd_ps(o1, set_float(x.sums[kSumHigh] + at),
-                                        _mm512_mul_ps(o0, set_float(x.sums[kSumLow] + at)));
+    const __m512 msum =
+        _mm512_fmadd_ps(o1, set_float(x.sums[kSumHigh] + at), _mm512_mul_ps(o0, set_float(x.sums[kSumLow] + at)));
     const __m512 dx = _mm512_set1_ps(x.d[at]);
     acc = _mm512_fmadd_ps(_mm512_mul_ps(d, dx), isum, acc);
     return _mm512_fmadd_ps(_mm512_mul_ps(d_offset, dx), msum, acc);
@@ -303,14 +310,22 @@ template <class Quants, class Scales>
 void tile_all(const TileCall& call) {
   const auto run = []<bool kPrefetch>(const TileCall& c, int32_t first, int32_t rows) {
     switch (rows) {
-      case 1: return tile_rows<Quants, Scales, 1, kPrefetch>(c, first);
-      case 2: return tile_rows<Quants, Scales, 2, kPrefetch>(c, first);
-      case 3: return tile_rows<Quants, Scales, 3, kPrefetch>(c, first);
-      case 4: return tile_rows<Quants, Scales, 4, kPrefetch>(c, first);
-      case 5: return tile_rows<Quants, Scales, 5, kPrefetch>(c, first);
-      case 6: return tile_rows<Quants, Scales, 6, kPrefetch>(c, first);
-      case 7: return tile_rows<Quants, Scales, 7, kPrefetch>(c, first);
-      default: return tile_rows<Quants, Scales, 8, kPrefetch>(c, first);
+      case 1:
+        return tile_rows<Quants, Scales, 1, kPrefetch>(c, first);
+      case 2:
+        return tile_rows<Quants, Scales, 2, kPrefetch>(c, first);
+      case 3:
+        return tile_rows<Quants, Scales, 3, kPrefetch>(c, first);
+      case 4:
+        return tile_rows<Quants, Scales, 4, kPrefetch>(c, first);
+      case 5:
+        return tile_rows<Quants, Scales, 5, kPrefetch>(c, first);
+      case 6:
+        return tile_rows<Quants, Scales, 6, kPrefetch>(c, first);
+      case 7:
+        return tile_rows<Quants, Scales, 7, kPrefetch>(c, first);
+      default:
+        return tile_rows<Quants, Scales, 8, kPrefetch>(c, first);
     }
   };
   const int32_t rows = call.x->rows;
@@ -342,9 +357,7 @@ struct Bf16 {
   static COHORT_INLINE __m512 load(const std::byte* p) {
     return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
-  static COHORT_INLINE __m512 load(const std::byte* p, __mmask16 m) {
-    return widen(_mm256_maskz_loadu_epi16(m, p));
-  }
+  static COHORT_INLINE __m512 load(const std::byte* p, __mmask16 m) { return widen(_mm256_maskz_loadu_epi16(m, p)); }
 };
 
 COHORT_INLINE float tree16(__m512 v) {
@@ -402,10 +415,14 @@ void float_outputs(const FloatCall& call, int32_t output) {
   int32_t row = 0;
   for (; row + 4 <= call.rows; row += 4) float_block<Type, kOutputs, 4>(call, output, row);
   switch (call.rows - row) {
-    case 3: return float_block<Type, kOutputs, 3>(call, output, row);
-    case 2: return float_block<Type, kOutputs, 2>(call, output, row);
-    case 1: return float_block<Type, kOutputs, 1>(call, output, row);
-    default: return;
+    case 3:
+      return float_block<Type, kOutputs, 3>(call, output, row);
+    case 2:
+      return float_block<Type, kOutputs, 2>(call, output, row);
+    case 1:
+      return float_block<Type, kOutputs, 1>(call, output, row);
+    default:
+      return;
   }
 }
 
@@ -418,9 +435,12 @@ void float_all(const FloatCall& call) {
 
 void float_rows(const FloatCall& call) {
   switch (call.type) {
-    case TensorType::f16: return float_all<F16>(call);
-    case TensorType::bf16: return float_all<Bf16>(call);
-    default: return float_all<F32>(call);
+    case TensorType::f16:
+      return float_all<F16>(call);
+    case TensorType::bf16:
+      return float_all<Bf16>(call);
+    default:
+      return float_all<F32>(call);
   }
 }
 
@@ -466,8 +486,7 @@ void quantise(const float* x, int64_t blocks, const ActivationChunk& chunk, int3
       if (chunk.sums[kind] == nullptr) continue;
       const SumInfo info = kSumInfo[kind];
       const int32_t sum = part[info.part] * info.multiplier;
-      chunk.sums[kind][at] =
-          info.multiplier == 1 ? __builtin_bit_cast(int32_t, static_cast<float>(sum)) : sum;
+      chunk.sums[kind][at] = info.multiplier == 1 ? __builtin_bit_cast(int32_t, static_cast<float>(sum)) : sum;
     }
   }
 }
@@ -482,4 +501,4 @@ const LinearKernels kAvx512Kernels = {
     float_rows,
     quantise};
 
-}  // namespace cohort
+}  // namespace cohort::cpu

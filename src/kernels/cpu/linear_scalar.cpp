@@ -8,7 +8,7 @@
 #include "numerics/reduce.h"
 #include "quant/half.h"
 
-namespace cohort {
+namespace cohort::cpu {
 namespace {
 
 using numerics::kMaxSegments;
@@ -34,8 +34,7 @@ void tile_scalar(const TileCall& call) {
   const ActivationChunk& x = *call.x;
   const ScaleStore scales = layout_info(shape.layout).scales;
   const bool two_groups = scales == ScaleStore::two;
-  const bool has_offset =
-      scales == ScaleStore::one_min || scales == ScaleStore::k_min || scales == ScaleStore::wide;
+  const bool has_offset = scales == ScaleStore::one_min || scales == ScaleStore::k_min || scales == ScaleStore::wide;
   const int32_t per_segment = shape.blocks / shape.segments;
   for (int32_t lane = 0; lane < call.outputs; ++lane) {
     float sums[kChunkRows][kMaxSegments] = {};
@@ -105,13 +104,17 @@ const LinearKernels kScalarKernels = {{tile_scalar, tile_scalar, tile_scalar, ti
 const LinearKernels& linear_kernels(Isa isa) {
   switch (isa) {
 #if defined(__x86_64__)
-    case Isa::avx512: return kAvx512Kernels;
-    case Isa::amx: return kAvx512Kernels;
+    case Isa::avx512:
+      return kAvx512Kernels;
+    case Isa::amx:
+      return kAvx512Kernels;
 #elif defined(__aarch64__)
-    case Isa::neon: return kNeonKernels;
+    case Isa::neon:
+      return kNeonKernels;
 #endif
-    default: return kScalarKernels;
+    default:
+      return kScalarKernels;
   }
 }
 
-}  // namespace cohort
+}  // namespace cohort::cpu

@@ -7,7 +7,7 @@
 #include "kernels/cpu/test_weights.h"
 #include "kernels/reference/ops.h"
 
-namespace cohort {
+namespace cohort::cpu {
 namespace {
 
 struct Shape {
@@ -15,7 +15,9 @@ struct Shape {
 };
 
 /// The bits of a float; one value for all NaN.
-uint32_t bits_of(float value) { return value != value ? 0x7fc00000U : std::bit_cast<uint32_t>(value); }
+uint32_t bits_of(float value) {
+  return value != value ? 0x7fc00000U : std::bit_cast<uint32_t>(value);
+}
 
 struct Packed {
   PackedWeight weight;
@@ -30,7 +32,8 @@ Packed pack(const Weight& weight) {
   packed.weight.data = start;
   for (int64_t e = 0; e < weight.experts; ++e) {
     for (int64_t t = 0; t < packed.weight.tiles; ++t)
-      pack_tile(weight, packed.weight.shape, e, t, start + (e * packed.weight.tiles + t) * packed.weight.shape.tile_bytes);
+      pack_tile(weight, packed.weight.shape, e, t,
+                start + (e * packed.weight.tiles + t) * packed.weight.shape.tile_bytes);
   }
   return packed;
 }
@@ -48,10 +51,10 @@ TEST(cpu_linear, tiles_equal_the_reference) {
     const TypeInfo& info = type_info(type);
     for (const Shape& shape : {Shape{48, 2048}, Shape{19, 768}, Shape{16, 704}, Shape{5, 96}, Shape{16, 2816}}) {
       if (shape.cols % info.block_values != 0) continue;
-      const auto owned = testing::random_weight(type, 1, shape.outputs, shape.cols, 11);
+      const auto owned = cohort::testing::random_weight(type, 1, shape.outputs, shape.cols, 11);
       const Packed packed = pack(owned.weight);
       constexpr int64_t kMaxRows = 16;
-      const auto x = testing::random_rows(kMaxRows, shape.cols, 5, true);
+      const auto x = cohort::testing::random_rows(kMaxRows, shape.cols, 5, true);
       std::vector<float> expected(static_cast<size_t>(kMaxRows * shape.outputs));
       for (int64_t r = 0; r < kMaxRows; ++r) {
         reference::linear_row(owned.weight, 0, nullptr, ActivationMode::canonical, x.data() + r * shape.cols,
@@ -92,9 +95,9 @@ TEST(cpu_linear, tiles_equal_the_reference) {
 TEST(cpu_linear, float_rows_equal_the_reference) {
   for (TensorType type : {TensorType::f32, TensorType::f16, TensorType::bf16}) {
     for (const Shape& shape : {Shape{16, 2048}, Shape{7, 77}, Shape{9, 16}, Shape{3, 5}}) {
-      const auto owned = testing::random_weight(type, 1, shape.outputs, shape.cols, 3);
+      const auto owned = cohort::testing::random_weight(type, 1, shape.outputs, shape.cols, 3);
       for (int32_t rows : {1, 2, 3, 4, 7, 16}) {
-        const auto x = testing::random_rows(rows, shape.cols, 9, true);
+        const auto x = cohort::testing::random_rows(rows, shape.cols, 9, true);
         std::vector<float> expected(static_cast<size_t>(rows * shape.outputs));
         std::vector<const float*> inputs;
         for (int32_t r = 0; r < rows; ++r) {
@@ -109,8 +112,8 @@ TEST(cpu_linear, float_rows_equal_the_reference) {
           linear_kernels(isa).float_rows({owned.weight.slices[0], row_bytes(type, shape.cols), type, inputs.data(),
                                           outputs.data(), shape.cols, rows, static_cast<int32_t>(shape.outputs)});
           for (size_t i = 0; i < out.size(); ++i) {
-            ASSERT_EQ(bits_of(out[i]), bits_of(expected[i]))
-                << type_info(type).name << " " << isa_name(isa) << " rows " << rows << " K " << shape.cols << " at " << i;
+            ASSERT_EQ(bits_of(out[i]), bits_of(expected[i])) << type_info(type).name << " " << isa_name(isa) << " rows "
+                                                             << rows << " K " << shape.cols << " at " << i;
           }
         }
       }
@@ -119,4 +122,4 @@ TEST(cpu_linear, float_rows_equal_the_reference) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::cpu

@@ -13,7 +13,9 @@
 namespace cohort::testing {
 
 /// Uniform in [-1, 1).
-inline float random_float(uint64_t seed, uint32_t index) { return 2.0F * uniform(seed, index, 0, 0) - 1.0F; }
+inline float random_float(uint64_t seed, uint32_t index) {
+  return 2.0F * uniform(seed, index, 0, 0) - 1.0F;
+}
 
 /// A weight that owns its data.
 struct OwnedWeight {
