@@ -1,0 +1,419 @@
+// Attention over an Ops policy of 16 lanes; compiled once per instruction set by attention_<isa>.cpp.
+//
+// Both products are the same register tile, C[M rows][N vectors] = sum over k in order of a[m][k] * b[k][n], each step
+// one fma, which is what rule 7 asks for:
+//   scores   k = dimension, b = K of a page, [dim][32 positions] as the cache has it, a = q; rows are (row, head) pairs
+//   output   k = position,  b = V, [position][dim], a = p; one sum for each segment of 64 positions
+// Registers hold M x N accumulators; each step loads N vectors of b and broadcasts M values of a, so an 8 x 2 tile does
+// 16 fma per 10 loads. A block of one tile (decode) converts f16 while it multiplies, since K and V are read once; a
+// block of several tiles (prefill) converts a page or segment to f32 in L1 first.
+//
+// Rows of a tile that see different positions (the causal diagonal, the edge of a window) share the tile for the
+// positions they all see and take the others one row at a time: a position that a row does not see must not touch its
+// sums (0 * v could turn -0 into +0, or infinity into NaN). Masking every fma instead cost more than the few single
+// rows.
+//
+// As in elementwise_impl.h, no inline function of the library but templates over Ops.
+#pragma once
+
+#include <limits>
+
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_layout.h"
+#include "numerics/cached.h"
+#include "numerics/functions.h"
+
+namespace cohort::cpu {
+
+template <class Ops>
+struct Attention {
+  using F = typename Ops::F;
+  using Half = numerics::Half;
+  using Brain = numerics::Brain;
+  static constexpr int kLanes = 16;
+  static constexpr int kRows = Ops::kTileRows;
+  static constexpr float kLowest = -std::numeric_limits<float>::infinity();
+
+  static constexpr int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+  static constexpr int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+  // c[M][16 N] (+)= a[M][steps] * b[steps][16 N]; `fresh` starts at +0 instead of c.
+  template <class T, int M, int N>
+  static void tile(const float* a, int64_t lda, const T* b, int64_t ldb, int64_t steps, float* c, int64_t ldc,
+                   bool fresh) {
+    F sums[M][N];
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m) {
+#pragma GCC unroll 16
+      for (int n = 0; n < N; ++n) sums[m][n] = fresh ? Ops::set(0.0F) : Ops::load(c + m * ldc + n * kLanes);
+    }
+    for (int64_t k = 0; k < steps; ++k, b += ldb) {
+      F column[N];
+#pragma GCC unroll 16
+      for (int n = 0; n < N; ++n) column[n] = Ops::load(b + n * kLanes);
+#pragma GCC unroll 16
+      for (int m = 0; m < M; ++m) {
+        const F factor = Ops::set(a[m * lda + k]);
+#pragma GCC unroll 16
+        for (int n = 0; n < N; ++n) sums[m][n] = Ops::fma(factor, column[n], sums[m][n]);
+      }
+    }
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m) {
+#pragma GCC unroll 16
+      for (int n = 0; n < N; ++n) Ops::store(c + m * ldc + n * kLanes, sums[m][n]);
+    }
+  }
+
+  // A tile of any width: as many vectors at once as the registers hold, then one by one.
+  template <class T, int M>
+  static void rows_of(const float* a, int64_t lda, const T* b, int64_t ldb, int64_t steps, float* c, int64_t ldc,
+                      int64_t vectors, bool fresh) {
+    constexpr int kWide = Ops::kTileVectors / M < 1 ? 1 : Ops::kTileVectors / M > 8 ? 8 : Ops::kTileVectors / M;
+    int64_t v = 0;
+    for (; v + kWide <= vectors; v += kWide) {
+      tile<T, M, kWide>(a, lda, b + v * kLanes, ldb, steps, c + v * kLanes, ldc, fresh);
+    }
+    if constexpr (kWide > 2) {
+      for (; v + 2 <= vectors; v += 2) {
+        tile<T, M, 2>(a, lda, b + v * kLanes, ldb, steps, c + v * kLanes, ldc, fresh);
+      }
+    }
+    for (; v < vectors; ++v) tile<T, M, 1>(a, lda, b + v * kLanes, ldb, steps, c + v * kLanes, ldc, fresh);
+  }
+
+  template <class T>
+  static void multiply(int64_t rows, const float* a, int64_t lda, const T* b, int64_t ldb, int64_t steps, float* c,
+                       int64_t ldc, int64_t vectors, bool fresh) {
+    if (rows == kRows) return rows_of<T, kRows>(a, lda, b, ldb, steps, c, ldc, vectors, fresh);
+    if (rows == 4) return rows_of<T, 4>(a, lda, b, ldb, steps, c, ldc, vectors, fresh);
+    if (rows == 2) return rows_of<T, 2>(a, lda, b, ldb, steps, c, ldc, vectors, fresh);
+    return rows_of<T, 1>(a, lda, b, ldb, steps, c, ldc, vectors, fresh);
+  }
+
+  // Positions [lo, hi).
+  struct Range {
+    int64_t lo, hi;
+    bool empty() const { return lo >= hi; }
+    Range clip(int64_t from, int64_t to) const { return {most(lo, from), least(hi, to)}; }
+  };
+
+  // A block at work: sizes, where its scratch lies, what its rows see.
+  template <class T>
+  struct Block {
+    const AttentionCall& call;
+    const AttentionJob& job;
+    const SequenceRows& sequence;
+    int64_t group, head_dim, width, real, queries;  // real: without padding
+    float *q, *p, *keys, *values, *segments;
+
+    Block(const AttentionCall& c, const AttentionJob& j, float* scratch)
+        : call(c), job(j), sequence(c.sequences[j.sequence]) {
+      group = c.attend.heads / c.attend.kv_heads;
+      head_dim = c.attend.head_dim;
+      width = round_up(head_dim, kLanes);
+      real = j.rows * group;
+      queries = padded_queries(real, kRows);
+      const ScratchLayout layout{queries, head_dim, width};
+      q = scratch + layout.q();
+      p = scratch + layout.p();
+      keys = scratch + layout.keys();
+      values = scratch + layout.values();
+      segments = scratch + layout.segments();
+    }
+    // One pass over K and V serves the whole block, straight from the cache.
+    bool direct() const { return queries <= kRows && width == head_dim; }
+    int64_t position(int64_t query) const {
+      return sequence.first_position + job.first_row + least(query, real - 1) / group;
+    }
+    Range visible(int64_t query) const {
+      const int64_t end = position(query) + 1;
+      return {call.attend.window > 0 ? most(0, end - call.attend.window) : 0, end};
+    }
+    Range visible() const { return {visible(0).lo, visible(real - 1).hi}; }
+    int64_t tile_rows(int64_t first) const { return least(kRows, queries - first); }
+    const T* page_keys(int64_t position) const {
+      return reinterpret_cast<const T*>(call.keys + page_offset(position)) + job.kv_head * head_dim * kPagePositions;
+    }
+    // V from `position` to the end of its page.
+    const T* page_values(int64_t position) const {
+      return reinterpret_cast<const T*>(call.values + page_offset(position)) +
+             (job.kv_head * kPagePositions + position % kPagePositions) * head_dim;
+    }
+    size_t page_offset(int64_t position) const {
+      return static_cast<size_t>(sequence.pages.data()[position / kPagePositions]) * call.page_stride;
+    }
+    int64_t out_offset(int64_t query) const {
+      const int64_t row = sequence.first_row + job.first_row + query / group;
+      return (row * call.attend.heads + job.kv_head * group + query % group) * head_dim;
+    }
+  };
+
+  template <class T>
+  static void gather_queries(const Block<T>& block) {
+    for (int64_t i = 0; i < block.queries; ++i) {
+      const float* from = block.call.q + block.out_offset(least(i, block.real - 1));
+      float* to = block.q + i * block.head_dim;
+      for (int64_t d = 0; d < block.head_dim; ++d) to[d] = from[d];
+    }
+    float* padding = block.p + block.real * kSplitPositions;
+    for (int64_t i = 0; i < (block.queries - block.real) * kSplitPositions; ++i) padding[i] = 0.0F;
+  }
+
+  // p[query][position - start] = q * k for every position that some row of the query's tile sees, in groups of 16.
+  template <class T>
+  static void scores(const Block<T>& block, int64_t start) {
+    const Range all = block.visible().clip(start, start + kSplitPositions);
+    const bool direct = block.direct();
+    for (int64_t page = all.lo / kPagePositions * kPagePositions; page < all.hi; page += kPagePositions) {
+      const Range seen = all.clip(page, page + kPagePositions);
+      const int64_t slot = seen.lo % kPagePositions / kLanes * kLanes;
+      const int64_t vectors = (seen.hi - page - slot + kLanes - 1) / kLanes;
+      const T* keys = block.page_keys(page) + slot;
+      if (!direct) {
+        for (int64_t d = 0; d < block.head_dim; ++d) {
+          for (int64_t v = 0; v < vectors; ++v) {
+            Ops::store(block.keys + d * kPagePositions + v * kLanes, Ops::load(keys + d * kPagePositions + v * kLanes));
+          }
+        }
+      }
+      for (int64_t first = 0; first < block.queries; first += kRows) {
+        const int64_t rows = block.tile_rows(first);
+        if (block.visible(first).lo >= seen.hi || block.visible(first + rows - 1).hi <= seen.lo) continue;
+        const float* q = block.q + first * block.head_dim;
+        float* p = block.p + first * kSplitPositions + (page + slot - start);
+        if (direct) {
+          multiply(rows, q, block.head_dim, keys, kPagePositions, block.head_dim, p, kSplitPositions, vectors, true);
+        } else {
+          multiply(rows, q, block.head_dim, static_cast<const float*>(block.keys), kPagePositions, block.head_dim, p,
+                   kSplitPositions, vectors, true);
+        }
+      }
+    }
+  }
+
+  // s = scale * p in group g, with -infinity (which no maximum and no exp notices) where the row sees nothing.
+  static F scaled(const float* p, F scale, int64_t g, Range seen) {
+    const F s = Ops::mul(Ops::load(p + g * kLanes), scale);
+    return inside(s, Ops::set(kLowest), g, seen);
+  }
+  static F inside(F v, F other, int64_t g, Range seen) {
+    const int64_t from = seen.lo - g * kLanes, to = seen.hi - g * kLanes;
+    if (from <= 0 && to >= kLanes) return v;
+    return Ops::within(v, other, static_cast<int>(most(from, 0)), static_cast<int>(least(to, kLanes)));
+  }
+
+  // p = exp(scale * p - m) over the visible positions (offsets in the split); stores m and l.
+  static void softmax(float* p, float scale, Range seen, float* maximum, float* sum) {
+    const F factor = Ops::set(scale);
+    const int64_t begin = seen.lo / kLanes, end = (seen.hi + kLanes - 1) / kLanes;
+    F highest = Ops::set(kLowest);
+    for (int64_t g = begin; g < end; ++g) highest = Ops::max_number(scaled(p, factor, g, seen), highest);
+    *maximum = Ops::max16(highest);
+    const F m = Ops::set(*maximum), zero = Ops::set(0.0F);
+    F lanes = zero;
+    for (int64_t g = begin; g < end; ++g) {
+      const F e = inside(numerics::exp<Ops>(Ops::sub(scaled(p, factor, g, seen), m)), zero, g, seen);
+      lanes = Ops::add(lanes, e);
+      Ops::store(p + g * kLanes, e);
+    }
+    *sum = Ops::tree16(lanes);
+  }
+
+  // Adds positions [seen.lo, seen.hi) of one segment to c for `rows` queries from `first`.
+  template <class T>
+  static void accumulate(const Block<T>& block, int64_t start, int64_t first, int64_t rows, Range seen, float* c,
+                         bool fresh) {
+    const float* p = block.p + first * kSplitPositions;
+    const int64_t vectors = block.width / kLanes;
+    if (!block.direct()) {
+      const float* values = block.values + seen.lo % kSegmentPositions * block.width;
+      multiply(rows, p + (seen.lo - start), kSplitPositions, values, block.width, seen.hi - seen.lo, c, block.width,
+               vectors, fresh);
+      return;
+    }
+    while (!seen.empty()) {
+      const int64_t end = least(seen.hi, (seen.lo / kPagePositions + 1) * kPagePositions);
+      multiply(rows, p + (seen.lo - start), kSplitPositions, block.page_values(seen.lo), block.head_dim, end - seen.lo,
+               c, block.width, vectors, fresh);
+      fresh = false;
+      seen.lo = end;
+    }
+  }
+
+  static void clear(float* c, int64_t count) {
+    for (int64_t i = 0; i < count; i += kLanes) Ops::store(c + i, Ops::set(0.0F));
+  }
+
+  template <class T>
+  static void segment_of_tile(const Block<T>& block, int64_t start, int64_t first, int64_t rows, Range segment,
+                              float* c) {
+    const Range head = block.visible(first).clip(segment.lo, segment.hi);
+    const Range tail = block.visible(first + rows - 1).clip(segment.lo, segment.hi);
+    if (head.lo == tail.lo && head.hi == tail.hi && !head.empty()) {
+      accumulate(block, start, first, rows, head, c, true);
+      return;
+    }
+    clear(c, rows * block.width);
+    const Range common = {tail.lo, head.hi};
+    if (common.empty()) {
+      for (int64_t i = 0; i < rows; ++i) {
+        const Range own = block.visible(first + i).clip(segment.lo, segment.hi);
+        if (!own.empty()) accumulate(block, start, first + i, 1, own, c + i * block.width, false);
+      }
+      return;
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+      const Range before = {most(block.visible(first + i).lo, segment.lo), common.lo};
+      if (!before.empty()) accumulate(block, start, first + i, 1, before, c + i * block.width, false);
+    }
+    accumulate(block, start, first, rows, common, c, false);
+    for (int64_t i = 0; i < rows; ++i) {
+      const Range after = {common.hi, least(block.visible(first + i).hi, segment.hi)};
+      if (!after.empty()) accumulate(block, start, first + i, 1, after, c + i * block.width, false);
+    }
+  }
+
+  template <class T>
+  static void convert_values(const Block<T>& block, Range seen) {
+    for (int64_t j = seen.lo; j < seen.hi; ++j) {
+      const T* from = block.page_values(j);
+      float* to = block.values + j % kSegmentPositions * block.width;
+      int64_t d = 0;
+      for (; d + kLanes <= block.head_dim; d += kLanes) Ops::store(to + d, Ops::load(from + d));
+      if (d < block.head_dim) {
+        T last[kLanes] = {};
+        for (int64_t i = 0; d + i < block.head_dim; ++i) last[i] = from[d + i];
+        Ops::store(to + d, Ops::load(last));
+      }
+    }
+  }
+
+  // o[query] = tree over the segments of sum p * v.
+  template <class T>
+  static void outputs(const Block<T>& block, int64_t start, float* o) {
+    const int64_t size = block.queries * block.width;
+    const Range all = block.visible().clip(start, start + kSplitPositions);
+    for (int64_t s = 0; s < kSplitPositions / kSegmentPositions; ++s) {
+      float* c = block.segments + s * size;
+      const Range segment = all.clip(start + s * kSegmentPositions, start + (s + 1) * kSegmentPositions);
+      if (segment.empty()) {
+        clear(c, size);
+        continue;
+      }
+      if (!block.direct()) convert_values(block, segment);
+      for (int64_t first = 0; first < block.queries; first += kRows) {
+        segment_of_tile(block, start, first, block.tile_rows(first), segment, c + first * block.width);
+      }
+    }
+    const float* c = block.segments;
+    for (int64_t i = 0; i < size; i += kLanes) {
+      const F left = Ops::add(Ops::load(c + i), Ops::load(c + size + i));
+      const F right = Ops::add(Ops::load(c + 2 * size + i), Ops::load(c + 3 * size + i));
+      Ops::store(o + i, Ops::add(left, right));
+    }
+  }
+
+  // Merges the splits of every query of the block and writes its output. Replaces m by the weights.
+  template <class T>
+  static void finish(const Block<T>& block, float* partials) {
+    const PartialLayout layout{block.queries, block.job.block_splits, block.width};
+    for (int64_t i = 0; i < block.real; ++i) {
+      const Range seen = block.visible(i);
+      const int64_t first = seen.lo / kSplitPositions - block.job.block_split;
+      const int64_t count = (seen.hi - 1) / kSplitPositions - block.job.block_split + 1 - first;
+      float* w = partials + layout.maxima() + i * layout.splits + first;
+      const float* l = partials + layout.sums() + i * layout.splits + first;
+      F highest = Ops::set(kLowest);
+      for (int64_t s = 0; s < count; s += kLanes) {
+        highest = Ops::max_number(Ops::load_part(w + s, part(count - s), kLowest), highest);
+      }
+      const F m = Ops::set(Ops::max16(highest));
+      for (int64_t s = 0; s < count; s += kLanes) {
+        const int n = part(count - s);
+        Ops::store_part(w + s, numerics::exp<Ops>(Ops::sub(Ops::load_part(w + s, n, 0.0F), m)), n);
+      }
+      float sum = w[0] * l[0];
+      for (int64_t s = 1; s < count; ++s) sum = __builtin_fmaf(w[s], l[s], sum);
+      const F inverse = Ops::set(1.0F / sum);
+      const int64_t stride = block.queries * block.width;
+      const float* o = partials + layout.outputs() + first * stride + i * block.width;
+      float* out = block.call.out + block.out_offset(i);
+      for (int64_t d = 0; d < block.head_dim; d += kLanes) {
+        F acc = Ops::mul(Ops::set(w[0]), Ops::load(o + d));
+        for (int64_t s = 1; s < count; ++s) acc = Ops::fma(Ops::set(w[s]), Ops::load(o + s * stride + d), acc);
+        Ops::store_part(out + d, Ops::mul(acc, inverse), part(block.head_dim - d));
+      }
+    }
+  }
+  static int part(int64_t rest) {
+    return static_cast<int>(least(rest, kLanes));
+  }
+
+  template <class T>
+  static void run_as(const AttentionCall& call, const AttentionJob& job, float* scratch) {
+    const Block<T> block(call, job, scratch);
+    const PartialLayout layout{block.queries, job.block_splits, block.width};
+    float* partials = job.partials < 0 ? scratch + ScratchLayout{block.queries, block.head_dim, block.width}.partials()
+                                       : call.shared + job.partials;
+    gather_queries(block);
+    for (int64_t split = job.first_split; split < job.first_split + job.splits; ++split) {
+      const int64_t start = split * kSplitPositions, at = split - job.block_split;
+      scores(block, start);
+      for (int64_t i = 0; i < block.real; ++i) {
+        const Range seen = block.visible(i).clip(start, start + kSplitPositions);
+        if (seen.empty()) continue;  // finish() skips it too
+        softmax(block.p + i * kSplitPositions, call.attend.scale, {seen.lo - start, seen.hi - start},
+                partials + layout.maxima() + i * layout.splits + at, partials + layout.sums() + i * layout.splits + at);
+      }
+      outputs(block, start, partials + layout.outputs() + at * block.queries * block.width);
+    }
+    if (job.partials < 0) finish(block, partials);
+  }
+
+  template <class T>
+  static void append_as(const AttentionCall& call, const SequenceRows& sequence, int32_t first, int32_t rows,
+                        const float* k, const float* v) {
+    const int64_t head_dim = call.attend.head_dim;
+    const int64_t kv_width = call.attend.kv_heads * head_dim;
+    for (int64_t row = first; row < first + rows; ++row) {
+      const int64_t position = sequence.first_position + row, slot = position % kPagePositions;
+      const size_t page = static_cast<size_t>(sequence.pages.data()[position / kPagePositions]) * call.page_stride;
+      T* keys = reinterpret_cast<T*>(call.keys + page) + slot;
+      T* values = reinterpret_cast<T*>(call.values + page) + slot * head_dim;
+      const float* row_k = k + (sequence.first_row + row) * kv_width;
+      const float* row_v = v + (sequence.first_row + row) * kv_width;
+      for (int64_t h = 0; h < call.attend.kv_heads; ++h) {
+        for (int64_t d = 0; d < head_dim; d += kLanes) {
+          const int n = part(head_dim - d);
+          T buffer[kLanes];
+          Ops::store(buffer, Ops::load_part(row_k + h * head_dim + d, n, 0.0F));
+          for (int i = 0; i < n; ++i) keys[(h * head_dim + d + i) * kPagePositions] = buffer[i];
+          Ops::store(buffer, Ops::load_part(row_v + h * head_dim + d, n, 0.0F));
+          for (int i = 0; i < n; ++i) values[h * kPagePositions * head_dim + d + i] = buffer[i];
+        }
+      }
+    }
+  }
+
+  static void append(const AttentionCall& call, const SequenceRows& sequence, int32_t first, int32_t rows,
+                     const float* k, const float* v) {
+    if (call.type == TensorType::f32) return append_as<float>(call, sequence, first, rows, k, v);
+    if (call.type == TensorType::f16) return append_as<Half>(call, sequence, first, rows, k, v);
+    append_as<Brain>(call, sequence, first, rows, k, v);
+  }
+  static void run(const AttentionCall& call, const AttentionJob& job, float* scratch) {
+    if (call.type == TensorType::f32) return run_as<float>(call, job, scratch);
+    if (call.type == TensorType::f16) return run_as<Half>(call, job, scratch);
+    run_as<Brain>(call, job, scratch);
+  }
+  static void merge(const AttentionCall& call, const AttentionJob& job) {
+    finish(Block<float>(call, job, call.shared), call.shared + job.partials);
+  }
+
+  static constexpr AttentionKernels table() {
+    return {kRows, append, run, merge};
+  }
+};
+
+}  // namespace cohort::cpu
