@@ -25,7 +25,9 @@ PLAN = ((3, 1), (1,), (1,))  # for each prompt: the steps of each block
 
 def step(model, cache, canvas, conditioning):
     with torch.inference_mode():
-        return model(decoder_input_ids=torch.tensor([canvas]), cache=cache, self_conditioning_logits=conditioning).logits[0]
+        return model(
+            decoder_input_ids=torch.tensor([canvas]), cache=cache, self_conditioning_logits=conditioning
+        ).logits[0]
 
 
 def encode(model, cache, ids):
@@ -55,8 +57,15 @@ def run(model, prompt_ids, plan, canvases):
             conditioning = (logits / temperature)[None]
             entropy = torch.distributions.Categorical(logits=conditioning[0]).entropy().numpy()
             accepted, argmax = accept(entropy), logits.argmax(-1).tolist()
-            steps.append({"canvas": canvas, "temperature": temperature, "argmax": argmax,
-                          "entropy": [round(float(e), 5) for e in entropy], "accepted": accepted})
+            steps.append(
+                {
+                    "canvas": canvas,
+                    "temperature": temperature,
+                    "argmax": argmax,
+                    "entropy": [round(float(e), 5) for e in entropy],
+                    "accepted": accepted,
+                }
+            )
         blocks.append({"steps": steps, "committed": argmax})
         if b + 1 < len(plan):
             encode(model, cache, argmax)
@@ -81,8 +90,11 @@ def goldens(model, tiny, prompts):
         entries.append({"prompt": prompt, "ids": ids, "entropy_bound": BOUND, "blocks": blocks})
         tensors.update((f"logits.{i}.{n}", t) for n, t in logits.items())
     everything = torch.cat([t.flatten() for t in tensors.values()])
-    return entries, tensors, {"logit_std": round(float(everything.std()), 3),
-                              "logit_max": round(float(everything.abs().max()), 2)}
+    return (
+        entries,
+        tensors,
+        {"logit_std": round(float(everything.std()), 3), "logit_max": round(float(everything.abs().max()), 2)},
+    )
 
 
 def check(model, entries, tensors, folder):

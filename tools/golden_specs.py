@@ -1,4 +1,4 @@
-"""What the golden models are: family, sizes, dtype, tokenizer, layouts of the stored experts, seed. See make_goldens.py."""
+"""What the golden models are: family, sizes, dtype, tokenizer, layouts of the stored experts, seed (make_goldens.py)."""
 
 import json
 import os
@@ -34,7 +34,9 @@ def fused(state):
         else:
             out[name] = tensor
     for prefix, kinds in experts.items():
-        gate, up, down = (torch.stack([kinds[k][e] for e in sorted(kinds[k])]) for k in ("gate_proj", "up_proj", "down_proj"))
+        gate, up, down = (
+            torch.stack([kinds[k][e] for e in sorted(kinds[k])]) for k in ("gate_proj", "up_proj", "down_proj")
+        )
         out[prefix + ".gate_up_proj"] = torch.cat((gate, up), 1).contiguous()
         out[prefix + ".down_proj"] = down
     return out
@@ -104,7 +106,9 @@ class Spec:
 
     def note(self, layout):
         experts = {"_fused": "; experts fused", "": "; one tensor per expert" if len(self.layouts) > 1 else ""}[layout]
-        return self.text + experts + ("; config.json in the style of transformers 4" if layout in self.old_config else "")
+        return (
+            self.text + experts + ("; config.json in the style of transformers 4" if layout in self.old_config else "")
+        )
 
 
 COMMON = dict(max_position_embeddings=512, hidden_size=64, num_hidden_layers=2, vocab_size=288)
@@ -115,95 +119,310 @@ def rope(theta, **more):
 
 
 def qwen3_moe():
-    return hf.Qwen3MoeConfig(**{**COMMON, **rope(1e6)}, num_attention_heads=4, num_key_value_heads=1, head_dim=24,
-                             intermediate_size=64, moe_intermediate_size=32, num_experts=5, num_experts_per_tok=2,
-                             norm_topk_prob=True, tie_word_embeddings=True, bos_token_id=None, eos_token_id=287)
+    return hf.Qwen3MoeConfig(
+        **{**COMMON, **rope(1e6)},
+        num_attention_heads=4,
+        num_key_value_heads=1,
+        head_dim=24,
+        intermediate_size=64,
+        moe_intermediate_size=32,
+        num_experts=5,
+        num_experts_per_tok=2,
+        norm_topk_prob=True,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=287,
+    )
 
 
 def qwen3_moe_odd():
     sizes = {**COMMON, "hidden_size": 72}
-    return hf.Qwen3MoeConfig(**sizes, **rope(1e4), num_attention_heads=3, num_key_value_heads=1, head_dim=20,
-                             intermediate_size=72, moe_intermediate_size=24, num_experts=5, num_experts_per_tok=3,
-                             norm_topk_prob=False, tie_word_embeddings=True, bos_token_id=None, eos_token_id=287)
+    return hf.Qwen3MoeConfig(
+        **sizes,
+        **rope(1e4),
+        num_attention_heads=3,
+        num_key_value_heads=1,
+        head_dim=20,
+        intermediate_size=72,
+        moe_intermediate_size=24,
+        num_experts=5,
+        num_experts_per_tok=3,
+        norm_topk_prob=False,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=287,
+    )
 
 
 def qwen3():
-    return hf.Qwen3Config(**COMMON, **rope(1e6), num_attention_heads=4, num_key_value_heads=2, head_dim=20,
-                          intermediate_size=64, tie_word_embeddings=True, bos_token_id=None, eos_token_id=287)
+    return hf.Qwen3Config(
+        **COMMON,
+        **rope(1e6),
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=20,
+        intermediate_size=64,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=287,
+    )
 
 
 def qwen2():
-    return hf.Qwen2Config(**COMMON, **rope(1e6), num_attention_heads=4, num_key_value_heads=2, intermediate_size=80,
-                          tie_word_embeddings=True, bos_token_id=None, eos_token_id=287)
+    return hf.Qwen2Config(
+        **COMMON,
+        **rope(1e6),
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=80,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=287,
+    )
 
 
 def llama():
-    return hf.LlamaConfig(**COMMON, **rope(1e4), num_attention_heads=4, num_key_value_heads=2, intermediate_size=80,
-                          rms_norm_eps=1e-5, tie_word_embeddings=False, bos_token_id=285, eos_token_id=286)
+    return hf.LlamaConfig(
+        **COMMON,
+        **rope(1e4),
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=80,
+        rms_norm_eps=1e-5,
+        tie_word_embeddings=False,
+        bos_token_id=285,
+        eos_token_id=286,
+    )
 
 
 def llama_rope3():
-    scaling = rope(1e4, rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
-                   original_max_position_embeddings=64)
-    return hf.LlamaConfig(**COMMON, **scaling, num_attention_heads=4, num_key_value_heads=1, intermediate_size=64,
-                          rms_norm_eps=1e-5, tie_word_embeddings=True, bos_token_id=285, eos_token_id=286)
+    scaling = rope(
+        1e4,
+        rope_type="llama3",
+        factor=8.0,
+        low_freq_factor=1.0,
+        high_freq_factor=4.0,
+        original_max_position_embeddings=64,
+    )
+    return hf.LlamaConfig(
+        **COMMON,
+        **scaling,
+        num_attention_heads=4,
+        num_key_value_heads=1,
+        intermediate_size=64,
+        rms_norm_eps=1e-5,
+        tie_word_embeddings=True,
+        bos_token_id=285,
+        eos_token_id=286,
+    )
 
 
 def llama_tied():
-    return hf.LlamaConfig(**{**COMMON, "vocab_size": 320}, **rope(1e4), num_attention_heads=2, num_key_value_heads=2,
-                          head_dim=16, intermediate_size=32, rms_norm_eps=1e-6, tie_word_embeddings=True,
-                          bos_token_id=1, eos_token_id=2)
+    return hf.LlamaConfig(
+        **{**COMMON, "vocab_size": 320},
+        **rope(1e4),
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        head_dim=16,
+        intermediate_size=32,
+        rms_norm_eps=1e-6,
+        tie_word_embeddings=True,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
 
 
 def mixtral():
-    return hf.MixtralConfig(**{**COMMON, "vocab_size": 320}, **rope(1e6), num_attention_heads=3, num_key_value_heads=1,
-                            head_dim=16, intermediate_size=24, num_local_experts=4, num_experts_per_tok=2,
-                            sliding_window=None, tie_word_embeddings=False, bos_token_id=1, eos_token_id=2)
+    return hf.MixtralConfig(
+        **{**COMMON, "vocab_size": 320},
+        **rope(1e6),
+        num_attention_heads=3,
+        num_key_value_heads=1,
+        head_dim=16,
+        intermediate_size=24,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        sliding_window=None,
+        tie_word_embeddings=False,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
 
 
-GEMMA = dict(vocab_size=320, hidden_size=64, intermediate_size=32, num_hidden_layers=3, num_attention_heads=2,
-             num_key_value_heads=2, head_dim=16, global_head_dim=32, num_global_key_value_heads=1,
-             layer_types=["sliding_attention", "sliding_attention", "full_attention"], sliding_window=8,
-             max_position_embeddings=512, num_experts=4, top_k_experts=2, moe_intermediate_size=16,
-             final_logit_softcapping=30.0, tie_word_embeddings=True, pad_token_id=0, eos_token_id=1, bos_token_id=2)
+GEMMA = dict(
+    vocab_size=320,
+    hidden_size=64,
+    intermediate_size=32,
+    num_hidden_layers=3,
+    num_attention_heads=2,
+    num_key_value_heads=2,
+    head_dim=16,
+    global_head_dim=32,
+    num_global_key_value_heads=1,
+    layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+    sliding_window=8,
+    max_position_embeddings=512,
+    num_experts=4,
+    top_k_experts=2,
+    moe_intermediate_size=16,
+    final_logit_softcapping=30.0,
+    tie_word_embeddings=True,
+    pad_token_id=0,
+    eos_token_id=1,
+    bos_token_id=2,
+)
 
 
 def gemma4():
-    text = dict(**GEMMA, enable_moe_block=True, attention_k_eq_v=True, hidden_size_per_layer_input=0,
-                vocab_size_per_layer_input=320)
+    text = dict(
+        **GEMMA,
+        enable_moe_block=True,
+        attention_k_eq_v=True,
+        hidden_size_per_layer_input=0,
+        vocab_size_per_layer_input=320,
+    )
     return hf.Gemma4Config(text_config=text, vision_config=None, audio_config=None)
 
 
 def diffusion_gemma():
     text = {k: v for k, v in GEMMA.items() if k != "final_logit_softcapping"}
-    vision = dict(model_type="gemma4_vision", hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=1,
-                  num_key_value_heads=1, head_dim=16, position_embedding_size=4, patch_size=2)
+    vision = dict(
+        model_type="gemma4_vision",
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        head_dim=16,
+        position_embedding_size=4,
+        patch_size=2,
+    )
     return hf.DiffusionGemmaConfig(text_config=text, vision_config=vision, canvas_length=12)
 
 
 BOTH = {"": as_saved, "_fused": fused}
 SPECS = [
-    Spec("qwen3_moe", "qwen3_moe", hf.Qwen3MoeForCausalLM, qwen3_moe, golden_tokenizers.qwen2, 84, True,
-         "5 experts top-2, weights renormalised, tied", top_k=2, layouts=BOTH),
-    Spec("qwen3_moe_odd", "qwen3_moe", hf.Qwen3MoeForCausalLM, qwen3_moe_odd, golden_tokenizers.qwen2, 48, True,
-         "5 experts top-3, weights not renormalised, tied, K = 72, 60, 24, head_dim 20", top_k=3, old_config=()),
-    Spec("qwen3", "qwen3", hf.Qwen3ForCausalLM, qwen3, golden_tokenizers.qwen2, 280, True,
-         "dense, head_dim 20 so that q is wider than hidden, tied", old_config=()),
-    Spec("qwen2", "qwen2", hf.Qwen2ForCausalLM, qwen2, golden_tokenizers.qwen2, 192, True, "dense, q/k/v biases, tied",
-         dtype=torch.float16),
-    Spec("llama", "llama", hf.LlamaForCausalLM, llama, golden_tokenizers.llama3, 222, False, "dense, grouped heads, untied",
-         old_config=()),
-    Spec("llama_rope3", "llama", hf.LlamaForCausalLM, llama_rope3, golden_tokenizers.llama3, 308, True,
-         "dense, one KV head, rope scaling llama3, tied"),
-    Spec("llama_tied", "llama", hf.LlamaForCausalLM, llama_tied, golden_tokenizers.llama2, 223, True,
-         "dense, as many KV as query heads, heads narrower than hidden, tied, two shards with an index", vocab=320,
-         dtype=torch.float32, shards=2, old_config=()),
-    Spec("mixtral", "mixtral", hf.MixtralForCausalLM, mixtral, golden_tokenizers.llama2, 363, False,
-         "4 experts top-2 renormalised, untied", vocab=320, top_k=2, layouts=BOTH),
-    Spec("gemma4", "gemma4", hf.Gemma4ForConditionalGeneration, gemma4, golden_tokenizers.gemma4, 291, True,
-         "text only; 2 sliding layers (window 8) and a full one without v_proj, dense MLP beside 4 experts top-2, softcap 30",
-         vocab=320, top_k=2, gemma=True, old_config=()),
-    Spec("diffusion_gemma", "diffusion_gemma", hf.DiffusionGemmaForBlockDiffusion, diffusion_gemma,
-         golden_tokenizers.gemma4, 0, True, "as gemma4, canvas of 12, with a vision tower that text does not use",
-         vocab=320, top_k=2, gemma=True, diffusion=True, old_config=()),
+    Spec(
+        "qwen3_moe",
+        "qwen3_moe",
+        hf.Qwen3MoeForCausalLM,
+        qwen3_moe,
+        golden_tokenizers.qwen2,
+        84,
+        True,
+        "5 experts top-2, weights renormalised, tied",
+        top_k=2,
+        layouts=BOTH,
+    ),
+    Spec(
+        "qwen3_moe_odd",
+        "qwen3_moe",
+        hf.Qwen3MoeForCausalLM,
+        qwen3_moe_odd,
+        golden_tokenizers.qwen2,
+        48,
+        True,
+        "5 experts top-3, weights not renormalised, tied, K = 72, 60, 24, head_dim 20",
+        top_k=3,
+        old_config=(),
+    ),
+    Spec(
+        "qwen3",
+        "qwen3",
+        hf.Qwen3ForCausalLM,
+        qwen3,
+        golden_tokenizers.qwen2,
+        280,
+        True,
+        "dense, head_dim 20 so that q is wider than hidden, tied",
+        old_config=(),
+    ),
+    Spec(
+        "qwen2",
+        "qwen2",
+        hf.Qwen2ForCausalLM,
+        qwen2,
+        golden_tokenizers.qwen2,
+        192,
+        True,
+        "dense, q/k/v biases, tied",
+        dtype=torch.float16,
+    ),
+    Spec(
+        "llama",
+        "llama",
+        hf.LlamaForCausalLM,
+        llama,
+        golden_tokenizers.llama3,
+        222,
+        False,
+        "dense, grouped heads, untied",
+        old_config=(),
+    ),
+    Spec(
+        "llama_rope3",
+        "llama",
+        hf.LlamaForCausalLM,
+        llama_rope3,
+        golden_tokenizers.llama3,
+        308,
+        True,
+        "dense, one KV head, rope scaling llama3, tied",
+    ),
+    Spec(
+        "llama_tied",
+        "llama",
+        hf.LlamaForCausalLM,
+        llama_tied,
+        golden_tokenizers.llama2,
+        223,
+        True,
+        "dense, as many KV as query heads, heads narrower than hidden, tied, two shards with an index",
+        vocab=320,
+        dtype=torch.float32,
+        shards=2,
+        old_config=(),
+    ),
+    Spec(
+        "mixtral",
+        "mixtral",
+        hf.MixtralForCausalLM,
+        mixtral,
+        golden_tokenizers.llama2,
+        363,
+        False,
+        "4 experts top-2 renormalised, untied",
+        vocab=320,
+        top_k=2,
+        layouts=BOTH,
+    ),
+    Spec(
+        "gemma4",
+        "gemma4",
+        hf.Gemma4ForConditionalGeneration,
+        gemma4,
+        golden_tokenizers.gemma4,
+        291,
+        True,
+        "text only; 2 sliding layers (window 8), a full one without v_proj, MLP beside 4 experts top-2, softcap 30",
+        vocab=320,
+        top_k=2,
+        gemma=True,
+        old_config=(),
+    ),
+    Spec(
+        "diffusion_gemma",
+        "diffusion_gemma",
+        hf.DiffusionGemmaForBlockDiffusion,
+        diffusion_gemma,
+        golden_tokenizers.gemma4,
+        0,
+        True,
+        "as gemma4, canvas of 12, with a vision tower that text does not use",
+        vocab=320,
+        top_k=2,
+        gemma=True,
+        diffusion=True,
+        old_config=(),
+    ),
 ]

@@ -18,8 +18,10 @@ Il sole era alto e i bambini correvano verso il fiume. El molinero viejo los mir
 In 1906 there were 32 houses, 4 mills and 128 people in the village; by 1914 only 7 of the houses were still lived in.
 """
 
-QWEN2_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
-                 r"|\s+(?!\S)|\s+")
+QWEN2_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+    r"|\s+(?!\S)|\s+"
+)
 LLAMA3_PATTERN = QWEN2_PATTERN.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
 
 
@@ -62,8 +64,9 @@ def _special(tokenizer, names):
 
 
 def _bos_in_front(tokenizer, bos):
-    return processors.TemplateProcessing(single=f"{bos} $A", pair=f"{bos} $A {bos} $B",
-                                         special_tokens=[(bos, tokenizer.token_to_id(bos))])
+    return processors.TemplateProcessing(
+        single=f"{bos} $A", pair=f"{bos} $A {bos} $B", special_tokens=[(bos, tokenizer.token_to_id(bos))]
+    )
 
 
 def _learn(words, alphabet, count):
@@ -86,15 +89,18 @@ def _learn(words, alphabet, count):
             at = 0
             while at + 1 < len(parts):
                 if (parts[at], parts[at + 1]) == best:
-                    parts[at:at + 2] = ["".join(best)]
+                    parts[at : at + 2] = ["".join(best)]
                 at += 1
     return merges
 
 
 def _byte_level(pattern, vocab):
-    split = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(pattern), behavior="isolated"),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    split = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(pattern), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     words = [piece for line in TEXT.splitlines() for piece, _ in split.pre_tokenize_str(line)]
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     merges = _learn(words, set(alphabet), vocab - len(alphabet))
@@ -146,8 +152,9 @@ def llama2(vocab=320):
     table, merges, scores = _pieces(names, vocab, prefix=True)
     tokenizer = Tokenizer(models.BPE(table, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
-    tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(),
-                                           decoders.Strip(" ", 1, 0)])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
     _special(tokenizer, names)
     tokenizer.post_processor = _bos_in_front(tokenizer, "<s>")
     return Tiny(tokenizer, "<s>", "</s>", None, True, "llama", None, scores, names)

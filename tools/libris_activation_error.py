@@ -51,13 +51,13 @@ def quantise(x, block, levels=127, scale_type=None):
     block = block or k
     out = np.empty(x.shape, np.float64)
     for start in range(0, k, block):
-        part = x32[..., start:start + block]
+        part = x32[..., start : start + block]
         amax = np.abs(part).max(axis=-1, keepdims=True)
         inverse = np.divide(np.float32(levels), amax, out=np.zeros_like(amax), where=amax > 0)
         d = amax / np.float32(levels)
         if scale_type is not None:
             d = d.astype(scale_type)
-        out[..., start:start + block] = np.rint(part * inverse).astype(np.float64) * d.astype(np.float64)
+        out[..., start : start + block] = np.rint(part * inverse).astype(np.float64) * d.astype(np.float64)
     return out
 
 
@@ -68,8 +68,9 @@ class Variant:
     to a numpy type. fixed_routes imposes the float pass's experts (the weights are still the quantised pass's).
     """
 
-    def __init__(self, sites=SITES, layers=None, block=32, levels=127, kv=None, scale_type=None, split=(),
-                 fixed_routes=False):
+    def __init__(
+        self, sites=SITES, layers=None, block=32, levels=127, kv=None, scale_type=None, split=(), fixed_routes=False
+    ):
         self.sites, self.layers, self.block, self.levels = frozenset(sites), layers, block, levels
         self.kv, self.scale_type, self.split, self.fixed_routes = kv, scale_type, frozenset(split), fixed_routes
 
@@ -90,7 +91,11 @@ class Qwen3Moe:
         with safe_open(os.path.join(folder, "model.safetensors"), framework="pt") as f:
             self.w = {name: f.get_tensor(name).to(torch.float64).numpy() for name in f.keys()}
         c = self.config
-        self.layers, self.heads, self.kv_heads = c["num_hidden_layers"], c["num_attention_heads"], c["num_key_value_heads"]
+        self.layers, self.heads, self.kv_heads = (
+            c["num_hidden_layers"],
+            c["num_attention_heads"],
+            c["num_key_value_heads"],
+        )
         self.head_dim, self.eps, self.top_k = c["head_dim"], c["rms_norm_eps"], c["num_experts_per_tok"]
         self.theta = c["rope_parameters"]["rope_theta"]
         self.experts = c["num_local_experts"]
@@ -123,12 +128,12 @@ class Qwen3Moe:
         return np.einsum("hij,jhd->ihd", e / e.sum(-1, keepdims=True), v).reshape(t, -1)
 
     def moe(self, m, layer, variant, routes):
-        """m [tokens, hidden]; routes: experts to use [tokens, top_k] or None; returns (y, the chosen experts, sorted)."""
+        """m [tokens, hidden]; routes: experts to use [tokens, top_k] or None; returns (y, the experts, sorted)."""
         p = f"model.layers.{layer}.mlp."
         logits = m @ self.w[p + "gate.weight"].T
         e = np.exp(logits - logits.max(-1, keepdims=True))
         prob = e / e.sum(-1, keepdims=True)
-        chosen = np.argsort(-prob, -1, kind="stable")[:, :self.top_k] if routes is None else routes
+        chosen = np.argsort(-prob, -1, kind="stable")[:, : self.top_k] if routes is None else routes
         weight = np.take_along_axis(prob, chosen, -1)
         if self.config["norm_topk_prob"]:
             weight = weight / weight.sum(-1, keepdims=True)
@@ -190,19 +195,24 @@ def main():
             flips += int((logits.argmax(-1) != g.argmax(-1)).sum())
             rerouted += int((routes != float_routes[i]).any(-1).sum())
             rows.append((name, i, errors[-1]))
-        print(f"{name:34} " + " ".join(f"{e:8.2e}" for e in errors) + f"  max {max(errors):8.2e} "
-              f"mean {np.mean(errors):8.2e}  abs {largest:6.1e}  flips {flips}  rerouted {rerouted}", flush=True)
+        print(
+            f"{name:34} " + " ".join(f"{e:8.2e}" for e in errors) + f"  max {max(errors):8.2e} "
+            f"mean {np.mean(errors):8.2e}  abs {largest:6.1e}  flips {flips}  rerouted {rerouted}",
+            flush=True,
+        )
 
     def greedy(variant):
         for i, p in enumerate(prompts):
             start, tokens = len(p["ids"]), np.array(p["greedy_ids"])
             logits, _ = model.forward(tokens[:-1], variant)
             error = np.abs(logits[:start] - golden[i]).max()
-            wrong = np.nonzero(logits[start - 1:].argmax(-1) != tokens[start:])[0]
+            wrong = np.nonzero(logits[start - 1 :].argmax(-1) != tokens[start:])[0]
             below = [n for n, m in enumerate(p["greedy_margin"]) if m < error]
             first = f"{wrong[0]} (margin {p['greedy_margin'][wrong[0]]})" if wrong.size else "none"
-            print(f"  prompt {i}: largest logit error {error:.3f}; first step with a smaller margin "
-                  f"{below[0] if below else 'none'}; first step with another token {first}")
+            print(
+                f"  prompt {i}: largest logit error {error:.3f}; first step with a smaller margin "
+                f"{below[0] if below else 'none'}; first step with another token {first}"
+            )
 
     total = sum(len(i) for i in ids)
     print(f"{len(ids)} prompts, {total} rows, {total * model.layers} routes; relative L2 of the logits per prompt")

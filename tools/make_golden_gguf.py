@@ -6,8 +6,8 @@
 Reads the folders that make_goldens.py wrote (config.json, *.safetensors, tokenizer.json; nothing of transformers) and
 writes NAME-f32.gguf, or NAME-bf16.gguf where F32 would exceed 400 KB; norms, biases, routers and scales are always F32.
 Every value is exact, so the goldens of the folder hold for the file. Tensor names come from the package's own table;
-DiffusionGemma, which the package does not know, takes Gemma 4's names and adds its own. Llama's and Mixtral's q and k rows
-are permuted to adjacent RoPE pairs as that architecture's files have them. Llama 3's RoPE scaling is stored as
+DiffusionGemma, which the package does not know, takes Gemma 4's names and adds its own. Llama's and Mixtral's q and k
+rows are permuted to adjacent RoPE pairs as that architecture's files have them. Llama 3's RoPE scaling is stored as
 rope_freqs.weight (divisors), Gemma's partial rotary likewise.
 GGUF has no key for unnormalised top-k weights of Qwen3-MoE, so qwen3_moe_odd has no file here.
 
@@ -27,10 +27,21 @@ from safetensors import safe_open
 
 LIMIT = 400_000
 NAMES = ("qwen3_moe", "qwen3", "qwen2", "llama", "llama_rope3", "llama_tied", "mixtral", "gemma4", "diffusion_gemma")
-ARCH = {"qwen3_moe": "qwen3moe", "qwen3": "qwen3", "qwen2": "qwen2", "llama": "llama", "mixtral": "llama",
-        "gemma4_text": "gemma4", "diffusion_gemma_text": "diffusion-gemma"}
-DIFFUSION_NAMES = {"pre_norm": "self_cond_pre_norm", "gate_proj": "self_cond_gate", "up_proj": "self_cond_up",
-                   "down_proj": "self_cond_down"}
+ARCH = {
+    "qwen3_moe": "qwen3moe",
+    "qwen3": "qwen3",
+    "qwen2": "qwen2",
+    "llama": "llama",
+    "mixtral": "llama",
+    "gemma4_text": "gemma4",
+    "diffusion_gemma_text": "diffusion-gemma",
+}
+DIFFUSION_NAMES = {
+    "pre_norm": "self_cond_pre_norm",
+    "gate_proj": "self_cond_gate",
+    "up_proj": "self_cond_up",
+    "down_proj": "self_cond_down",
+}
 
 
 def load(folder):
@@ -157,8 +168,11 @@ def add_tokenizer(writer, folder, arch):
         writer.add_unk_token_id(vocab["<unk>"])
     writer.add_token_list(tokens)
     writer.add_token_types(types)
-    for key, add in (("bos_token", writer.add_bos_token_id), ("eos_token", writer.add_eos_token_id),
-                     ("pad_token", writer.add_pad_token_id)):
+    for key, add in (
+        ("bos_token", writer.add_bos_token_id),
+        ("eos_token", writer.add_eos_token_id),
+        ("pad_token", writer.add_pad_token_id),
+    ):
         if config[key] is not None:
             add(vocab[config[key]])
     writer.add_add_bos_token(config["add_bos_token"])

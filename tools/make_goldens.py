@@ -3,19 +3,20 @@
 
     python tools/make_goldens.py [--out tests/golden/models] [--only NAME ...] [--search N]
 
-Each folder holds an ordinary Hugging Face checkpoint (config.json, generation_config.json, *.safetensors, tokenizer.json,
-tokenizer_config.json) and its goldens, laid out as those of the bundled model:
-  golden.json                for each prompt: prompt, ids (tokenizer.json with its post-processor), greedy_ids (prompt and
-                             12 tokens, recomputed from the start for each token), greedy_text, greedy_margin (highest
-                             logit minus the second highest), router_gap (see below; MoE families)
+Each folder holds an ordinary Hugging Face checkpoint (config.json, generation_config.json, *.safetensors,
+tokenizer.json, tokenizer_config.json) and its goldens, laid out as those of the bundled model:
+  golden.json                for each prompt: prompt, ids (tokenizer.json with its post-processor), greedy_ids (prompt
+                             and 12 tokens, recomputed from the start for each token), greedy_text, greedy_margin
+                             (highest logit minus the second highest), router_gap (see below; MoE families)
   golden_logits.safetensors  logits.i [tokens, vocab] f32
 computed with float32 arithmetic, eager attention, eager experts, TF32 off, on the CPU, from the stored weights. For
 diffusion_gemma see golden_diffusion.py. Each folder is loaded again with from_pretrained and must give the same bits.
 
 Weights. Linear layers are N(0, 1/K) for inputs of K values, so that a unit-variance input stays one; the down
 projections are twice that. Norm weights are 1 + N(0, 1/16). Embeddings are N(0, 1) and the head N(0, 9/K), or
-tied N(0, 1/4K) and the final norm 6 times larger: the logits then have a standard deviation near 3 and reach about 10. Router rows are N(0, 9/K): router logits
-have a standard deviation near 3, so the chosen experts' weights are far from equal. Biases are N(0, 1/4).
+tied N(0, 1/4K) and the final norm 6 times larger: the logits then have a standard deviation near 3 and reach about 10.
+Router rows are N(0, 9/K): router logits have a standard deviation near 3, so the chosen experts' weights are far from
+equal. Biases are N(0, 1/4).
 Random routers always come close to a tie somewhere. router_gap is the smallest difference between the router logits of
 the last expert chosen and the first one left out, over all layers and rows of the prompt and its continuation. The seed
 of each model is the one, of 0..N-1 (--search N), with the best smallest value of router_gap / (deviation of the router
@@ -48,8 +49,8 @@ GREEDY = 12
 DISTINCT = 5  # different tokens that a continuation must have
 LOGIT_STD = 3.0
 ROUTER_STD = 3.0
-# With tied embeddings of that size the residual stream would begin with the token's own row of the head, and every token
-# predict itself. So the rows are this much smaller and the final norm's weights larger.
+# With tied embeddings of that size the residual stream would begin with the token's own row of the head, and every
+# token predict itself. So the rows are this much smaller and the final norm's weights larger.
 TIED_NORM = 6.0
 
 
@@ -95,8 +96,11 @@ class RouterWatch:
 
     def __init__(self, model, top_k):
         self.top_k, self.gap, self.logits = top_k, float("inf"), []
-        self.hooks = [m.register_forward_hook(self._hook) for n, m in model.named_modules()
-                      if n.endswith(("mlp.gate", "router.proj")) and hasattr(m, "weight")]
+        self.hooks = [
+            m.register_forward_hook(self._hook)
+            for n, m in model.named_modules()
+            if n.endswith(("mlp.gate", "router.proj")) and hasattr(m, "weight")
+        ]
 
     def _hook(self, module, inputs, _):
         logits = inputs[0].reshape(-1, module.weight.shape[1]) @ module.weight.T
@@ -147,8 +151,13 @@ def goldens(model, tiny, watch, best=0.0):
             score = min(score, gap / router_std)
             if score <= best:
                 return None
-        entry = {"prompt": prompt, "ids": ids, "greedy_ids": tokens, "greedy_text": tiny.tokenizer.decode(tokens),
-                 "greedy_margin": [round(m, 5) for m in margins]}
+        entry = {
+            "prompt": prompt,
+            "ids": ids,
+            "greedy_ids": tokens,
+            "greedy_text": tiny.tokenizer.decode(tokens),
+            "greedy_margin": [round(m, 5) for m in margins],
+        }
         if gap is not None:
             entry["router_gap"] = round(gap, 5)
         entries.append(entry)
@@ -185,8 +194,10 @@ def write_checkpoint(folder, model, spec, tiny, layout):
     else:
         save_file(state, os.path.join(folder, "model.safetensors"), meta)
     write_json(os.path.join(folder, "config.json"), spec.config_json(config, layout))
-    write_json(os.path.join(folder, "generation_config.json"),
-               {"bos_token_id": tiny.id(tiny.bos), "eos_token_id": tiny.id(tiny.eos), **spec.generation})
+    write_json(
+        os.path.join(folder, "generation_config.json"),
+        {"bos_token_id": tiny.id(tiny.bos), "eos_token_id": tiny.id(tiny.eos), **spec.generation},
+    )
     tiny.tokenizer.save(os.path.join(folder, "tokenizer.json"), pretty=False)
     write_json(os.path.join(folder, "tokenizer_config.json"), tiny.config())
     return sum(t.numel() for t in state.values())
@@ -199,8 +210,9 @@ def write_json(path, data):
 
 
 def reload(folder, spec):
-    return spec.model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
-                                            experts_implementation="eager").eval()
+    return spec.model_class.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager"
+    ).eval()
 
 
 def check(folder, spec, entries, tensors):
@@ -209,7 +221,9 @@ def check(folder, spec, entries, tensors):
     for i, entry in enumerate(entries):
         again = logits_of(model, entry["ids"])
         if not torch.equal(again, tensors[f"logits.{i}"]):
-            raise SystemExit(f"{folder}: prompt {i} differs after loading by {(again - tensors[f'logits.{i}']).abs().max()}")
+            raise SystemExit(
+                f"{folder}: prompt {i} differs after loading by {(again - tensors[f'logits.{i}']).abs().max()}"
+            )
 
 
 def make(spec, out, search):
@@ -225,7 +239,7 @@ def make(spec, out, search):
     else:
         watch = RouterWatch(model, spec.top_k)
         found = None
-        for seed_ in (range(search) if search else [spec.seed]):
+        for seed_ in range(search) if search else [spec.seed]:
             fill(model, spec, seed_)
             result = goldens(model, tiny, watch, found[2] if found else 0.0)
             if result:
@@ -236,9 +250,12 @@ def make(spec, out, search):
         entries, tensors, score = found
         fill(model, spec, seed)
         everything = torch.cat([t.flatten() for t in tensors.values()])
-        extra = {"score": round(score, 4), "logit_std": round(float(everything.std()), 3),
-                 "logit_max": round(float(everything.abs().max()), 2),
-                 "min_greedy_margin": min(min(e["greedy_margin"]) for e in entries)}
+        extra = {
+            "score": round(score, 4),
+            "logit_std": round(float(everything.std()), 3),
+            "logit_max": round(float(everything.abs().max()), 2),
+            "min_greedy_margin": min(min(e["greedy_margin"]) for e in entries),
+        }
         if "router_gap" in entries[0]:
             extra["min_router_gap"] = min(e["router_gap"] for e in entries)
     for layout in spec.layouts:
@@ -252,8 +269,18 @@ def make(spec, out, search):
         write_json(os.path.join(folder, "golden.json"), entries)
         save_file(tensors, os.path.join(folder, "golden_logits.safetensors"))
         size = sum(os.path.getsize(os.path.join(folder, f)) for f in os.listdir(folder))
-        lines.append({"name": name, "family": spec.family, "seed": seed, "dtype": str(spec.dtype).removeprefix("torch."),
-                      "parameters": parameters, "bytes": size, **extra, "note": spec.note(layout)})
+        lines.append(
+            {
+                "name": name,
+                "family": spec.family,
+                "seed": seed,
+                "dtype": str(spec.dtype).removeprefix("torch."),
+                "parameters": parameters,
+                "bytes": size,
+                **extra,
+                "note": spec.note(layout),
+            }
+        )
         print(json.dumps(lines[-1]), flush=True)
     return lines
 
@@ -269,17 +296,25 @@ def main():
     torch.set_num_threads(1)  # sums in one order
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    versions = {"python": sys.version.split()[0], "torch": torch.__version__.split("+")[0],
-                "transformers": transformers.__version__, "tokenizers": tokenizers.__version__,
-                "safetensors": safetensors.__version__, "numpy": np.__version__}
+    versions = {
+        "python": sys.version.split()[0],
+        "torch": torch.__version__.split("+")[0],
+        "transformers": transformers.__version__,
+        "tokenizers": tokenizers.__version__,
+        "safetensors": safetensors.__version__,
+        "numpy": np.__version__,
+    }
     print(json.dumps(versions))
     lines = []
     for spec in golden_specs.SPECS:
         if not args.only or spec.name in args.only:
             lines += make(spec, args.out, args.search)
     if not args.only:
-        write_json(os.path.join(args.out, "models.json"), {"made_by": "tools/make_goldens.py", "versions": versions, "models": lines})
-    print(f"{len(lines)} folders, {sum(l['bytes'] for l in lines)} bytes")
+        write_json(
+            os.path.join(args.out, "models.json"),
+            {"made_by": "tools/make_goldens.py", "versions": versions, "models": lines},
+        )
+    print(f"{len(lines)} folders, {sum(line['bytes'] for line in lines)} bytes")
     return 0
 
 

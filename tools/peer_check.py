@@ -33,8 +33,9 @@ def server(path):
 
 def complete(engine, prompt):
     """One greedy token: (its id or None where llama.cpp holds back half a character, margin, prompt tokens)."""
-    answer = engine.handle_completions({"prompt": prompt, "max_tokens": 1, "temperature": 0, "logprobs": 2,
-                                        "ignore_eos": True, "cache_prompt": False})
+    answer = engine.handle_completions(
+        {"prompt": prompt, "max_tokens": 1, "temperature": 0, "logprobs": 2, "ignore_eos": True, "cache_prompt": False}
+    )
     if isinstance(answer, str):
         answer = json.loads(answer)
     if "choices" not in answer:
@@ -63,7 +64,7 @@ def main():
         start, same, hidden, worst, first = len(entry["ids"]), 0, 0, 0.0, ""
         steps = min(args.steps, len(entry["greedy_margin"]))
         for step in range(steps):
-            token, margin, _ = complete(engine, entry["greedy_ids"][:start + step])
+            token, margin, _ = complete(engine, entry["greedy_ids"][: start + step])
             want, golden = entry["greedy_ids"][start + step], entry["greedy_margin"][step]
             if token is None:
                 hidden += 1
@@ -78,8 +79,11 @@ def main():
             tokens = complete(engine, entry["prompt"])[2]
             text = f"; {tokens} prompt tokens for {start}"
             failed |= tokens != start
-        print(f"{os.path.basename(args.gguf)} prompt {i}: {same} of {steps} steps the same, {hidden} not shown, "
-              f"margins within {worst:.4f}{text}{first}", flush=True)
+        print(
+            f"{os.path.basename(args.gguf)} prompt {i}: {same} of {steps} steps the same, {hidden} not shown, "
+            f"margins within {worst:.4f}{text}{first}",
+            flush=True,
+        )
     return int(failed)
 
 

@@ -11,7 +11,7 @@ Protocol, to be repeated exactly by whoever compares:
   result    nats = sum / scored tokens; perplexity = exp(nats); the row `all` pools the tokens of all files
 The model runs in float32 from the checkpoint's weights, eager attention, eager experts, TF32 off.
 
-    python tools/perplexity_reference.py --model DIR [--model DIR2] --text FILE... [--csv docs/perf/perplexity-reference.csv]
+    python tools/perplexity_reference.py --model DIR [--model DIR2] --text FILE... [--csv FILE]
 
 Needs torch, transformers, tokenizers.
 """
@@ -36,7 +36,7 @@ def first_bytes(path, count):
         data = f.read(count)
     for drop in range(4):
         try:
-            return data[:len(data) - drop].decode("utf-8")
+            return data[: len(data) - drop].decode("utf-8")
         except UnicodeDecodeError:
             continue
     raise SystemExit(f"{path}: not UTF-8")
@@ -46,7 +46,7 @@ def score(model, ids):
     """ids [tokens] -> (sum of -log p, scored tokens, chunks) by the protocol above."""
     total, scored, chunks = 0.0, 0, 0
     for start in range(0, len(ids), CONTEXT):
-        chunk = torch.tensor([ids[start:start + CONTEXT]])
+        chunk = torch.tensor([ids[start : start + CONTEXT]])
         if chunk.shape[1] < 2:
             continue
         with torch.inference_mode():
@@ -72,7 +72,8 @@ def main():
         name = os.path.basename(os.path.normpath(folder))
         tokenizer = tokenizers.Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
         model = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
+            folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager"
+        ).eval()
         pooled = [0, 0, 0, 0, 0.0]
         for path in args.text:
             text = first_bytes(path, BYTES)
@@ -81,18 +82,28 @@ def main():
             counts = (len(text.encode("utf-8")), len(ids), chunks, scored, total)
             pooled = [a + b for a, b in zip(pooled, counts)]
             rows.append((name, os.path.splitext(os.path.basename(path))[0], *counts))
-            print(f"{rows[-1][0]:14} {rows[-1][1]:4} {counts[1]:7} tokens {total / scored:.6f} nats "
-                  f"perplexity {math.exp(total / scored):.4f}", flush=True)
+            print(
+                f"{rows[-1][0]:14} {rows[-1][1]:4} {counts[1]:7} tokens {total / scored:.6f} nats "
+                f"perplexity {math.exp(total / scored):.4f}",
+                flush=True,
+            )
         rows.append((name, "all", *pooled))
-        print(f"{name:14} all  {pooled[1]:7} tokens {pooled[4] / pooled[3]:.6f} nats "
-              f"perplexity {math.exp(pooled[4] / pooled[3]):.4f}", flush=True)
+        print(
+            f"{name:14} all  {pooled[1]:7} tokens {pooled[4] / pooled[3]:.6f} nats "
+            f"perplexity {math.exp(pooled[4] / pooled[3]):.4f}",
+            flush=True,
+        )
 
     if args.csv:
         with open(args.csv, "w", newline="") as f:
-            f.write(f"# {CONTEXT}-token chunks of the first {BYTES} bytes of each file, protocol: "
-                    "tools/perplexity_reference.py\n")
-            f.write(f"# transformers {transformers.__version__}, torch {torch.__version__.split('+')[0]}, "
-                    f"tokenizers {tokenizers.__version__}, float32 on the CPU\n")
+            f.write(
+                f"# {CONTEXT}-token chunks of the first {BYTES} bytes of each file, protocol: "
+                "tools/perplexity_reference.py\n"
+            )
+            f.write(
+                f"# transformers {transformers.__version__}, torch {torch.__version__.split('+')[0]}, "
+                f"tokenizers {tokenizers.__version__}, float32 on the CPU\n"
+            )
             out = csv.writer(f, lineterminator="\n")
             out.writerow(("model", "text", "bytes", "tokens", "chunks", "scored", "nats", "perplexity"))
             for *head, total in rows:
