@@ -10,6 +10,10 @@ namespace cohort {
 /// when there is one.
 size_t available_memory();
 
+/// Bytes of this process that are resident now, and the most there ever were (0 where /proc does not say).
+size_t resident_memory();
+size_t peak_resident_memory();
+
 /// "1.50 GiB", "37 MiB": for messages.
 std::string format_bytes(double bytes);
 

@@ -1,0 +1,109 @@
+// The engine: a loaded model, its KV pages, and the sequences that step through it together.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/error.h"
+#include "cohort/sampling.h"
+
+namespace cohort {
+
+class Model;
+using SequenceId = uint64_t;
+
+/// fraction in [0, 1] of what is being done ("packing weights").
+using ProgressCallback = std::function<void(std::string_view what, double fraction)>;
+
+struct EngineOptions {
+  std::filesystem::path model;
+  int32_t context = 0;           // positions a sequence may have; 0 = what the model was made for, at most 32768
+  int32_t max_streams = 16;      // sequences that may be in flight together; KV pages are made for so many
+  int64_t kv_positions = 0;      // positions of KV memory in all; 0 = max_streams * context, at most what fits
+  std::string kv_type = "f16";   // f32, f16, bf16
+  int32_t prefill_rows = 512;    // rows of one step that may belong to prompts
+  int32_t threads = 0;           // 0 = one per core
+  std::string isa = "auto";      // auto, scalar, avx2, avx512, amx, neon
+  std::string device = "auto";   // auto, cpu, cuda, cuda:N
+  std::string backend = "fast";  // fast, or reference (the scalar oracle)
+  std::string activations = "canonical";  // validation of the reference: float, int8
+  bool batching = true;                   // false: streams run one by one; the bytes are the same
+};
+
+enum class FinishReason { none, end_token, length, context, cancelled, failed };
+std::string_view to_string(FinishReason reason);
+
+struct TokenEvent {
+  SequenceId sequence = 0;
+  int32_t index = 0;  // of the generated token
+  Sample sample;
+  FinishReason finish = FinishReason::none;  // the sequence ended with this token (an end token is reported, too)
+  Error error;                               // only when failed
+};
+
+/// What one step did.
+struct StepReport {
+  double seconds = 0;
+  int64_t rows = 0, prefill_rows = 0, decode_rows = 0;
+  double distinct_experts = 0;  // mean over MoE layers, 0 for dense models
+  double bytes = 0;             // weights that had to be read: dense once, each distinct expert once
+  std::vector<TokenEvent> events;
+};
+
+struct Capacity {
+  int32_t context = 0, max_streams = 0;
+  int32_t pages = 0, free_pages = 0, page_positions = 0;
+  size_t page_bytes = 0, weight_bytes = 0;
+};
+
+struct SequenceRequest {
+  std::vector<int32_t> prompt;
+  SamplingParams sampling;
+  int32_t max_tokens = 128;
+  std::vector<int32_t> end_tokens;  // generation stops after one of these
+};
+
+/// Not thread-safe: one thread submits, steps and cancels (the server owns that thread).
+class Engine {
+ public:
+  /// Loads the model and packs its weights. Errors name the file or option, the value and the limit; nothing large is
+  /// allocated before the options have been checked.
+  static Expected<std::unique_ptr<Engine>> create(const EngineOptions& options, const ProgressCallback& progress = {});
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// Queues a sequence. invalid_argument: empty prompt, ids outside of the vocabulary, sampling out of range; capacity:
+  /// prompt + 1 does not fit the context, or prompt + max_tokens more than all KV pages.
+  Expected<SequenceId> submit(SequenceRequest request);
+  /// Frees the sequence's pages now; unknown and finished ids are ignored.
+  void cancel(SequenceId id);
+  bool idle() const;
+  size_t waiting() const;
+  size_t running() const;
+
+  /// One fused forward over the rows of all streams that can run, then sampling. An error means the device failed; a
+  /// stream's own failure is an event.
+  Expected<StepReport> step();
+  /// The logits of the rows that the last step sampled, in the order of its events. [events, vocabulary]; for tests and
+  /// tools.
+  std::span<const float> last_logits() const;
+
+  const Model& model() const;
+  Capacity capacity() const;
+  /// "cpu avx512, 2 threads"
+  std::string description() const;
+
+ private:
+  struct Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cohort

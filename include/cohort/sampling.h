@@ -1,0 +1,36 @@
+// How the next token is chosen (docs/NUMERICS.md, rule 8).
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace cohort {
+
+struct SamplingParams {
+  float temperature = 0.8F;        // 0 = greedy
+  int32_t top_k = 40;              // 0 = off
+  float top_p = 0.95F;             // 1 = off
+  float min_p = 0.05F;             // 0 = off
+  float repeat_penalty = 1.0F;     // 1 = off
+  float frequency_penalty = 0.0F;  // 0 = off
+  float presence_penalty = 0.0F;   // 0 = off
+  int32_t penalty_window = 64;     // last tokens that penalties look at; -1 = all
+  uint64_t seed = 0;
+  uint32_t stream = 0;  // distinguishes the choices of one request (n > 1)
+  std::vector<std::pair<int32_t, float>> logit_bias;
+  int32_t logprobs = -1;  // -1 = none; n = the chosen token's log probability and the n most likely ones
+};
+
+struct TokenLogprob {
+  int32_t token = -1;
+  float logprob = 0;
+};
+
+struct Sample {
+  int32_t token = -1;
+  float logprob = 0;  // of the model's own distribution (before penalties, bias, temperature), only when logprobs >= 0
+  std::vector<TokenLogprob> top;  // descending
+};
+
+}  // namespace cohort

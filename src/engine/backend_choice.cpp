@@ -1,0 +1,92 @@
+#include "engine/backend_choice.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "base/memory.h"
+#include "base/result.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/reference/backend.h"
+#include "kv/pages.h"
+
+namespace cohort {
+namespace {
+
+constexpr int32_t kMaxThreads = 1024;
+constexpr int32_t kMaxStreams = 65536;
+/// What is left to the operating system and to buffers when the KV cache takes the rest.
+constexpr size_t kReserve = size_t{512} << 20;
+
+int default_threads() {
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+Expected<ActivationMode> parse_activations(std::string_view name) {
+  if (name == "canonical") return ActivationMode::canonical;
+  if (name == "float") return ActivationMode::float_all;
+  if (name == "int8") return ActivationMode::int8_all;
+  return fail(ErrorCode::invalid_argument, "activations is '{}'; expected canonical, float or int8", name);
+}
+
+}  // namespace
+
+Expected<void> check_options(const EngineOptions& options) {
+  const auto in_range = [](std::string_view option, int64_t value, int64_t low, int64_t high) -> Expected<void> {
+    if (value >= low && value <= high) return {};
+    return fail(ErrorCode::invalid_argument, "{} is {}; expected {} to {}", option, value, low, high);
+  };
+  COHORT_TRY(in_range("the number of threads (--threads)", options.threads, 0, kMaxThreads));
+  COHORT_TRY(in_range("the number of streams (-np)", options.max_streams, 1, kMaxStreams));
+  COHORT_TRY(in_range("the number of prompt rows a step (--prefill-rows)", options.prefill_rows, 1, 1 << 20));
+  COHORT_TRY(in_range("the context (-c)", options.context, 0, 1 << 26));
+  COHORT_TRY(parse_isa(options.isa));
+  COHORT_ASSIGN(const ActivationMode mode, parse_activations(options.activations));
+  if (options.backend != "fast" && options.backend != "reference") {
+    return fail(ErrorCode::invalid_argument, "backend is '{}'; expected fast or reference", options.backend);
+  }
+  if (mode != ActivationMode::canonical && options.backend != "reference") {
+    return fail(ErrorCode::invalid_argument, "activations '{}' exist only in the reference (--backend reference)",
+                options.activations);
+  }
+  return {};
+}
+
+Expected<TensorType> parse_kv_type(std::string_view name) {
+  for (const TensorType type : {TensorType::f32, TensorType::f16, TensorType::bf16}) {
+    if (type_info(type).name == name) return type;
+  }
+  return fail(ErrorCode::invalid_argument, "the KV type is '{}'; expected f32, f16 or bf16", name);
+}
+
+Expected<int32_t> choose_pages(const EngineOptions& options, const Model& model, size_t page_bytes) {
+  const int64_t wanted_positions =
+      options.kv_positions > 0 ? options.kv_positions : int64_t{options.max_streams} * model.context();
+  int64_t wanted = options.kv_positions > 0 ? pages_for(wanted_positions)
+                                            : int64_t{options.max_streams} * pages_for(model.context());
+  const size_t free = available_memory();
+  const size_t weights = model.weight_bytes();
+  const size_t usable = free > weights + kReserve ? free - weights - kReserve : 0;
+  const auto fitting = static_cast<int64_t>(usable / page_bytes);
+  const int64_t one_stream = pages_for(model.context());
+  if (options.kv_positions > 0 ? wanted > fitting : one_stream > fitting) {
+    return fail(
+        ErrorCode::capacity,
+        "KV memory for {} positions needs {:.1f} GB; {:.1f} GB of memory are free beside {:.1f} GB of weights, enough "
+        "for {} positions (lower the context with -c)",
+        options.kv_positions > 0 ? wanted_positions : model.context(),
+        static_cast<double>(options.kv_positions > 0 ? wanted : one_stream) * static_cast<double>(page_bytes) / 1e9,
+        static_cast<double>(usable) / 1e9, static_cast<double>(weights) / 1e9, fitting * kPagePositions);
+  }
+  // Half of what is free: pages are touched only when streams use them, but other programs live here, too.
+  if (options.kv_positions == 0) wanted = std::min(wanted, std::max(one_stream, fitting / 2));
+  return static_cast<int32_t>(std::min<int64_t>(wanted, INT32_MAX / 2));
+}
+
+Expected<std::unique_ptr<Backend>> make_backend(const Program& program, const EngineOptions& options,
+                                                const ProgressCallback&) {
+  const int threads = options.threads > 0 ? options.threads : default_threads();
+  COHORT_ASSIGN(const ActivationMode mode, parse_activations(options.activations));
+  return make_reference_backend(program, {threads, mode});
+}
+
+}  // namespace cohort

@@ -1,0 +1,25 @@
+// From options to a backend and a number of KV pages.
+#pragma once
+
+#include <memory>
+
+#include "cohort/engine.h"
+#include "kernels/backend.h"
+#include "models/model.h"
+
+namespace cohort {
+
+/// Refuses counts that are out of range; the message names the option.
+Expected<void> check_options(const EngineOptions& options);
+
+/// f32, f16 or bf16.
+Expected<TensorType> parse_kv_type(std::string_view name);
+
+/// KV pages for options.kv_positions, or max_streams times the context, at most what free memory holds. Capacity error
+/// that says how many streams of this context fit when not even one does.
+Expected<int32_t> choose_pages(const EngineOptions& options, const Model& model, size_t page_bytes);
+
+Expected<std::unique_ptr<Backend>> make_backend(const Program& program, const EngineOptions& options,
+                                                const ProgressCallback& progress);
+
+}  // namespace cohort

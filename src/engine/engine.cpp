@@ -1,0 +1,265 @@
+// schedule -> run -> sample. The plain loop; whatever overlaps later must equal it.
+#include "cohort/engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <thread>
+
+#include "base/result.h"
+#include "engine/backend_choice.h"
+#include "engine/sampler.h"
+#include "engine/scheduler.h"
+#include "engine/sequence.h"
+#include "kernels/backend.h"
+#include "kv/pages.h"
+#include "models/model.h"
+
+namespace cohort {
+
+std::string_view to_string(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::none:
+      return "none";
+    case FinishReason::end_token:
+      return "stop";
+    case FinishReason::length:
+      return "length";
+    case FinishReason::context:
+      return "context";
+    case FinishReason::cancelled:
+      return "cancelled";
+    case FinishReason::failed:
+      break;
+  }
+  return "failed";
+}
+
+struct Engine::Impl {
+  EngineOptions options;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Backend> backend;
+  PagePool pages{0};
+  size_t page_bytes = 0;
+  std::deque<Sequence> waiting;
+  std::vector<Sequence> running;  // in order of arrival
+  SequenceId next_id = 1;
+  std::vector<float> logits;
+
+  int32_t vocabulary() const { return model->program().vocabulary; }
+  void admit();
+  void finish(size_t index);
+  Batch make_batch(std::span<const int32_t> rows) const;
+  Expected<StepStats> run(const Batch& batch);
+  Expected<StepStats> run_one_by_one(const Batch& batch);
+  TokenEvent advance(Sequence& sequence, std::span<float> row);
+};
+
+/// Sequences enter in order of arrival, each with the pages it may need to its end, so that a running one never lacks a
+/// page.
+void Engine::Impl::admit() {
+  while (!waiting.empty() && running.size() < static_cast<size_t>(options.max_streams)) {
+    Sequence& next = waiting.front();
+    const int64_t positions =
+        std::min<int64_t>(int64_t{next.prompt_size()} + next.request.max_tokens, model->context());
+    const int32_t needed = pages_for(positions);
+    if (needed > pages.available()) return;
+    for (int32_t i = 0; i < needed; ++i) next.pages.push_back(pages.take());
+    running.push_back(std::move(next));
+    waiting.pop_front();
+  }
+}
+
+void Engine::Impl::finish(size_t index) {
+  for (const int32_t page : running[index].pages) pages.release(page);
+  running.erase(running.begin() + static_cast<std::ptrdiff_t>(index));
+}
+
+Batch Engine::Impl::make_batch(std::span<const int32_t> rows) const {
+  Batch batch;
+  for (size_t i = 0; i < running.size(); ++i) {
+    if (rows[i] == 0) continue;
+    const Sequence& s = running[i];
+    batch.sequences.push_back({batch.rows(), rows[i], s.cached, s.pages});
+    for (int32_t r = 0; r < rows[i]; ++r) {
+      batch.tokens.push_back(s.tokens[static_cast<size_t>(s.cached + r)]);
+      batch.positions.push_back(s.cached + r);
+    }
+    if (s.cached + rows[i] == s.size()) batch.sampled_rows.push_back(batch.rows() - 1);
+  }
+  return batch;
+}
+
+Expected<StepStats> Engine::Impl::run(const Batch& batch) {
+  logits.resize(batch.sampled_rows.size() * static_cast<size_t>(vocabulary()));
+  return options.batching ? backend->run(batch, logits) : run_one_by_one(batch);
+}
+
+/// The off-switch: every sequence's rows as a step of their own. Same bytes, by docs/NUMERICS.md.
+Expected<StepStats> Engine::Impl::run_one_by_one(const Batch& batch) {
+  StepStats total;
+  size_t sampled = 0;
+  for (const SequenceRows& s : batch.sequences) {
+    Batch one;
+    const auto first = batch.tokens.begin() + s.first_row;
+    one.tokens.assign(first, first + s.rows);
+    const auto position = batch.positions.begin() + s.first_row;
+    one.positions.assign(position, position + s.rows);
+    one.sequences.push_back({0, s.rows, s.first_position, s.pages});
+    const size_t before = sampled;
+    while (sampled < batch.sampled_rows.size() && batch.sampled_rows[sampled] < s.first_row + s.rows) {
+      one.sampled_rows.push_back(batch.sampled_rows[sampled++] - s.first_row);
+    }
+    const auto v = static_cast<size_t>(vocabulary());
+    COHORT_ASSIGN(StepStats stats, backend->run(one, std::span(logits).subspan(before * v, (sampled - before) * v)));
+    total.seconds += stats.seconds;
+    total.rows += stats.rows;
+    total.distinct_experts += stats.distinct_experts;
+    total.bytes += stats.bytes;
+  }
+  return total;
+}
+
+/// Samples the next token of a sequence whose last row has run.
+TokenEvent Engine::Impl::advance(Sequence& s, std::span<float> row) {
+  TokenEvent event;
+  event.sequence = s.id;
+  event.index = s.generated();
+  auto sampled = sample(row, s.request.sampling, s.tokens, static_cast<uint32_t>(s.size()));
+  if (!sampled) {
+    event.finish = FinishReason::failed;
+    event.error = sampled.error();
+    return event;
+  }
+  event.sample = std::move(*sampled);
+  s.tokens.push_back(event.sample.token);
+  if (std::ranges::find(s.request.end_tokens, event.sample.token) != s.request.end_tokens.end()) {
+    event.finish = FinishReason::end_token;
+  } else if (s.generated() >= s.request.max_tokens) {
+    event.finish = FinishReason::length;
+  } else if (s.size() >= model->context()) {
+    event.finish = FinishReason::context;
+  }
+  return event;
+}
+
+Expected<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, const ProgressCallback& progress) {
+  auto impl = std::make_unique<Impl>();
+  impl->options = options;
+  COHORT_TRY(check_options(options));
+  COHORT_ASSIGN(impl->model, Model::load(options.model, options.context));
+  const Program& program = impl->model->program();
+  COHORT_ASSIGN(const TensorType kv_type, parse_kv_type(options.kv_type));
+  impl->page_bytes = KvCache::page_bytes(program.cache_layers, kv_type);
+  COHORT_ASSIGN(const int32_t pages, choose_pages(options, *impl->model, impl->page_bytes));
+  impl->pages = PagePool(pages);
+  COHORT_ASSIGN(impl->backend, make_backend(program, options, progress));
+  COHORT_TRY(impl->backend->allocate_cache(kv_type, pages));
+  return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+}
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine::~Engine() = default;
+
+Expected<SequenceId> Engine::submit(SequenceRequest request) {
+  const int32_t vocabulary = impl_->vocabulary();
+  const auto prompt = static_cast<int64_t>(request.prompt.size());
+  if (prompt == 0) return fail(ErrorCode::invalid_argument, "the prompt is empty; give at least one token");
+  if (request.max_tokens < 1)
+    return fail(ErrorCode::invalid_argument, "max_tokens is {}; expected at least 1", request.max_tokens);
+  if (prompt + 1 > impl_->model->context()) {
+    return fail(ErrorCode::capacity,
+                "the prompt has {} tokens; the context of {} positions leaves room for at most {} (raise it with -c, "
+                "or shorten the prompt)",
+                prompt, impl_->model->context(), impl_->model->context() - 1);
+  }
+  const int64_t positions = std::min<int64_t>(prompt + request.max_tokens, impl_->model->context());
+  if (pages_for(positions) > impl_->pages.total()) {
+    return fail(ErrorCode::capacity, "{} prompt tokens and {} new ones need {} KV pages of {} positions; there are {}",
+                prompt, request.max_tokens, pages_for(positions), kPagePositions, impl_->pages.total());
+  }
+  for (const int32_t token : request.prompt) {
+    if (token < 0 || token >= vocabulary) {
+      return fail(ErrorCode::invalid_argument, "the prompt holds token {}; the vocabulary has 0 to {}", token,
+                  vocabulary - 1);
+    }
+  }
+  COHORT_TRY(check(request.sampling, vocabulary));
+  Sequence sequence;
+  sequence.id = impl_->next_id++;
+  sequence.tokens = request.prompt;
+  sequence.request = std::move(request);
+  impl_->waiting.push_back(std::move(sequence));
+  return impl_->waiting.back().id;
+}
+
+void Engine::cancel(SequenceId id) {
+  std::erase_if(impl_->waiting, [id](const Sequence& s) { return s.id == id; });
+  for (size_t i = 0; i < impl_->running.size(); ++i) {
+    if (impl_->running[i].id != id) continue;
+    impl_->finish(i);
+    return;
+  }
+}
+
+Expected<StepReport> Engine::step() {
+  const auto start = std::chrono::steady_clock::now();
+  Impl& e = *impl_;
+  e.admit();
+  StepReport report;
+  std::vector<Pending> pending;
+  for (const Sequence& s : e.running) pending.push_back({s.size() - s.cached, s.decoding()});
+  const std::vector<int32_t> rows = schedule(pending, e.options.prefill_rows);
+  const Batch batch = e.make_batch(rows);
+  if (batch.rows() == 0) return report;
+  COHORT_ASSIGN(const StepStats stats, e.run(batch));
+  report.rows = batch.rows();
+  report.distinct_experts = stats.distinct_experts;
+  report.bytes = stats.bytes;
+
+  std::vector<SequenceId> ended;
+  size_t sampled = 0;
+  for (size_t i = 0; i < e.running.size(); ++i) {
+    Sequence& s = e.running[i];
+    (pending[i].decoding ? report.decode_rows : report.prefill_rows) += rows[i];
+    s.cached += rows[i];
+    if (rows[i] == 0 || s.cached < s.size()) continue;
+    const auto v = static_cast<size_t>(e.vocabulary());
+    // The sampler overwrites its row, so it gets a copy: last_logits() stays what the model said.
+    std::vector<float> row(e.logits.begin() + static_cast<std::ptrdiff_t>(sampled * v),
+                           e.logits.begin() + static_cast<std::ptrdiff_t>((sampled + 1) * v));
+    ++sampled;
+    report.events.push_back(e.advance(s, row));
+    if (report.events.back().finish != FinishReason::none) ended.push_back(s.id);
+  }
+  for (const SequenceId id : ended) cancel(id);
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return report;
+}
+
+bool Engine::idle() const {
+  return impl_->waiting.empty() && impl_->running.empty();
+}
+size_t Engine::waiting() const {
+  return impl_->waiting.size();
+}
+size_t Engine::running() const {
+  return impl_->running.size();
+}
+std::span<const float> Engine::last_logits() const {
+  return impl_->logits;
+}
+const Model& Engine::model() const {
+  return *impl_->model;
+}
+std::string Engine::description() const {
+  return impl_->backend->description();
+}
+
+Capacity Engine::capacity() const {
+  const Impl& e = *impl_;
+  return {e.model->context(), e.options.max_streams, e.pages.total(),        e.pages.available(),
+          kPagePositions,     e.page_bytes,          e.model->weight_bytes()};
+}
+
+}  // namespace cohort

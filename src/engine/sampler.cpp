@@ -1,0 +1,198 @@
+#include "engine/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_map>
+
+#include "base/result.h"
+#include "base/rng.h"
+#include "numerics/functions.h"
+
+namespace cohort {
+namespace {
+
+constexpr int32_t kChunk = 256;  // rule 8: sums over the vocabulary go in chunks of this many ids
+
+struct Candidate {
+  int32_t token;
+  float value;
+};
+
+/// Higher value first, ties to the lower id: the one order of everything that is ranked here.
+bool before(const Candidate& a, const Candidate& b) {
+  return a.value != b.value ? a.value > b.value : a.token < b.token;
+}
+bool by_token(const Candidate& a, const Candidate& b) {
+  return a.token < b.token;
+}
+
+int32_t argmax(std::span<const float> logits) {
+  int32_t best = 0;
+  for (size_t i = 1; i < logits.size(); ++i) {
+    if (logits[i] > logits[static_cast<size_t>(best)]) best = static_cast<int32_t>(i);
+  }
+  return best;
+}
+
+/// The `count` first candidates by before(), sorted. A heap of `count` keeps this one pass over the vocabulary.
+std::vector<Candidate> largest(std::span<const float> logits, size_t count) {
+  std::vector<Candidate> heap;
+  heap.reserve(count);
+  for (size_t i = 0; i < logits.size() && count > 0; ++i) {
+    const Candidate candidate{static_cast<int32_t>(i), logits[i]};
+    if (heap.size() < count) {
+      heap.push_back(candidate);
+      std::push_heap(heap.begin(), heap.end(), before);
+    } else if (before(candidate, heap.front())) {
+      std::pop_heap(heap.begin(), heap.end(), before);
+      heap.back() = candidate;
+      std::push_heap(heap.begin(), heap.end(), before);
+    }
+  }
+  std::sort_heap(heap.begin(), heap.end(), before);
+  return heap;
+}
+
+void apply_penalties(std::span<float> logits, const SamplingParams& p, std::span<const int32_t> tokens) {
+  if (p.repeat_penalty == 1.0F && p.frequency_penalty == 0.0F && p.presence_penalty == 0.0F) return;
+  const size_t window =
+      p.penalty_window < 0 ? tokens.size() : std::min(tokens.size(), static_cast<size_t>(p.penalty_window));
+  std::unordered_map<int32_t, int32_t> counts;
+  for (const int32_t token : tokens.last(window)) ++counts[token];
+  for (const auto& [token, count] : counts) {
+    float& logit = logits[static_cast<size_t>(token)];
+    logit = logit > 0 ? logit / p.repeat_penalty : logit * p.repeat_penalty;
+    logit = logit - static_cast<float>(count) * p.frequency_penalty - p.presence_penalty;
+  }
+}
+
+/// Rule 8's sum: in order inside chunks of 256 ids, then chunks in order. `candidates` ascend by token.
+struct ChunkedSum {
+  std::vector<std::pair<size_t, float>> chunks;  // first candidate of the chunk, its sum
+  float total = 0;
+  explicit ChunkedSum(std::span<const Candidate> candidates) {
+    int32_t chunk = -1;
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      if (candidates[i].token / kChunk != chunk) {
+        chunk = candidates[i].token / kChunk;
+        chunks.emplace_back(i, 0.0F);
+      }
+      chunks.back().second += candidates[i].value;
+    }
+    for (const auto& [first, sum] : chunks) total += sum;
+  }
+};
+
+int32_t draw(std::span<const Candidate> candidates, float u) {
+  const ChunkedSum sums(candidates);
+  const float target = u * sums.total;
+  float running = 0;
+  for (size_t c = 0; c < sums.chunks.size(); ++c) {
+    if (running + sums.chunks[c].second > target) {
+      const size_t end = c + 1 < sums.chunks.size() ? sums.chunks[c + 1].first : candidates.size();
+      for (size_t i = sums.chunks[c].first; i < end; ++i) {
+        running += candidates[i].value;
+        if (running > target) return candidates[i].token;
+      }
+      return candidates[end - 1].token;  // the chunk's sum may round above its running sum
+    }
+    running += sums.chunks[c].second;
+  }
+  return candidates.back().token;
+}
+
+void report_logprobs(std::span<const float> logits, int32_t wanted, Sample& sample) {
+  const float maximum = logits[static_cast<size_t>(argmax(logits))];
+  double total = 0;
+  for (const float logit : logits) total += static_cast<double>(numerics::exp(logit - maximum));
+  const double log_total = std::log(total) + static_cast<double>(maximum);
+  const auto logprob = [&](int32_t token) {
+    return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(token)]) - log_total);
+  };
+  sample.logprob = logprob(sample.token);
+  for (const Candidate& candidate : largest(logits, static_cast<size_t>(wanted))) {
+    sample.top.push_back({candidate.token, logprob(candidate.token)});
+  }
+}
+
+int32_t choose(std::span<float> logits, const SamplingParams& p, std::span<const int32_t> tokens, uint32_t position) {
+  for (const auto& [token, bias] : p.logit_bias) logits[static_cast<size_t>(token)] += bias;
+  apply_penalties(logits, p, tokens);
+  if (p.temperature == 0.0F) return argmax(logits);
+  for (float& logit : logits) logit = logit / p.temperature;
+
+  const size_t keep = p.top_k > 0 ? std::min(logits.size(), static_cast<size_t>(p.top_k)) : logits.size();
+  std::vector<Candidate> candidates;
+  if (keep < logits.size()) {
+    candidates = largest(logits, keep);
+    std::sort(candidates.begin(), candidates.end(), by_token);
+  } else {
+    for (size_t i = 0; i < logits.size(); ++i) candidates.push_back({static_cast<int32_t>(i), logits[i]});
+  }
+  const float maximum = std::min_element(candidates.begin(), candidates.end(), before)->value;
+  // Every logit is -inf (a bias may do that): nothing is more likely than anything else.
+  if (maximum == -numerics::ScalarOps::infinity()) return candidates.front().token;
+  for (Candidate& candidate : candidates) candidate.value = numerics::exp(candidate.value - maximum);
+  if (p.top_p < 1.0F) {
+    const float limit = p.top_p * ChunkedSum(candidates).total;
+    std::sort(candidates.begin(), candidates.end(), before);
+    float running = 0;
+    size_t kept = 0;
+    while (kept < candidates.size() && (kept == 0 || running < limit)) running += candidates[kept++].value;
+    candidates.resize(kept);
+    std::sort(candidates.begin(), candidates.end(), by_token);
+  }
+  if (p.min_p > 0.0F) std::erase_if(candidates, [&](const Candidate& candidate) { return candidate.value < p.min_p; });
+  return draw(candidates, uniform(p.seed, position, 0, p.stream));
+}
+
+}  // namespace
+
+Expected<void> check(const SamplingParams& p, int32_t vocabulary) {
+  const auto in_range = [](std::string_view field, double value, double low, double high) -> Expected<void> {
+    if (value >= low && value <= high) return {};
+    return fail(ErrorCode::invalid_argument, "{} is {}; expected {} to {}", field, value, low, high);
+  };
+  COHORT_TRY(in_range("temperature", p.temperature, 0, 100));
+  COHORT_TRY(in_range("top_k", p.top_k, 0, 1 << 30));
+  COHORT_TRY(in_range("top_p", p.top_p, 0, 1));
+  COHORT_TRY(in_range("min_p", p.min_p, 0, 1));
+  COHORT_TRY(in_range("repeat_penalty", p.repeat_penalty, 1e-3, 1e3));
+  COHORT_TRY(in_range("frequency_penalty", p.frequency_penalty, -100, 100));
+  COHORT_TRY(in_range("presence_penalty", p.presence_penalty, -100, 100));
+  COHORT_TRY(in_range("penalty_window", p.penalty_window, -1, 1 << 30));
+  COHORT_TRY(in_range("logprobs", p.logprobs, -1, 100));
+  for (const auto& [token, bias] : p.logit_bias) {
+    if (token < 0 || token >= vocabulary) {
+      return fail(ErrorCode::invalid_argument, "logit_bias names token {}; the vocabulary has 0 to {}", token,
+                  vocabulary - 1);
+    }
+    if (!(std::fabs(bias) <= 1e6F || bias == -numerics::ScalarOps::infinity())) {
+      return fail(ErrorCode::invalid_argument, "logit_bias of token {} is {}; expected -1e6 to 1e6, or -inf", token,
+                  bias);
+    }
+  }
+  return {};
+}
+
+Expected<Sample> sample(std::span<float> logits, const SamplingParams& params, std::span<const int32_t> tokens,
+                        uint32_t position) {
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (std::isnan(logits[i])) {
+      return fail(ErrorCode::internal,
+                  "the logit of token {} at position {} is not a number: the weights hold NaN or Inf, or overflow", i,
+                  position);
+    }
+  }
+  Sample out;
+  if (params.logprobs < 0) {
+    out.token = choose(logits, params, tokens, position);
+    return out;
+  }
+  const std::vector<float> original(logits.begin(), logits.end());
+  out.token = choose(logits, params, tokens, position);
+  report_logprobs(original, params.logprobs, out);
+  return out;
+}
+
+}  // namespace cohort

@@ -1,0 +1,21 @@
+// Chooses tokens from logits. A pure function of the row's logits, the sequence's own tokens, its parameters and the
+// position.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "cohort/error.h"
+#include "cohort/sampling.h"
+
+namespace cohort {
+
+/// Refuses values outside of their range; `vocabulary` bounds the ids of logit_bias. The message names the field.
+Expected<void> check(const SamplingParams& params, int32_t vocabulary);
+
+/// logits [vocabulary] (overwritten); `tokens`: the sequence so far, prompt included; `position` of the token that is
+/// chosen. Errors: internal when the logits hold a NaN (the weights are broken), so that nothing is invented silently.
+Expected<Sample> sample(std::span<float> logits, const SamplingParams& params, std::span<const int32_t> tokens,
+                        uint32_t position);
+
+}  // namespace cohort
