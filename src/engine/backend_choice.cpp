@@ -69,13 +69,14 @@ Expected<int32_t> choose_pages(const EngineOptions& options, const Model& model,
   const auto fitting = static_cast<int64_t>(usable / page_bytes);
   const int64_t one_stream = pages_for(model.context());
   if (options.kv_positions > 0 ? wanted > fitting : one_stream > fitting) {
-    return fail(
-        ErrorCode::capacity,
-        "KV memory for {} positions needs {:.1f} GB; {:.1f} GB of memory are free beside {:.1f} GB of weights, enough "
-        "for {} positions (lower the context with -c)",
-        options.kv_positions > 0 ? wanted_positions : model.context(),
-        static_cast<double>(options.kv_positions > 0 ? wanted : one_stream) * static_cast<double>(page_bytes) / 1e9,
-        static_cast<double>(usable) / 1e9, static_cast<double>(weights) / 1e9, fitting * kPagePositions);
+    const auto bytes =
+        static_cast<double>(options.kv_positions > 0 ? wanted : one_stream) * static_cast<double>(page_bytes);
+    return fail(ErrorCode::capacity,
+                "KV memory for {} positions needs {}; {} are free beside {} of weights, enough for {} positions (lower "
+                "the context with -c)",
+                options.kv_positions > 0 ? wanted_positions : model.context(), format_bytes(bytes),
+                format_bytes(static_cast<double>(usable)), format_bytes(static_cast<double>(weights)),
+                fitting * kPagePositions);
   }
   // Half of what is free: pages are touched only when streams use them, but other programs live here, too.
   if (options.kv_positions == 0) wanted = std::min(wanted, std::max(one_stream, fitting / 2));
