@@ -108,4 +108,10 @@ Expected<KvCache> KvCache::create(const std::vector<CacheLayer>& layers, TensorT
   return cache;
 }
 
+void KvCache::copy_page(int32_t from, int32_t to) {
+  for (size_t layer = 0; layer < half_bytes_.size(); ++layer) {
+    std::memcpy(keys(static_cast<int32_t>(layer), to), keys(static_cast<int32_t>(layer), from), 2 * half_bytes_[layer]);
+  }
+}
+
 }  // namespace cohort

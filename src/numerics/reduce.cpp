@@ -4,9 +4,24 @@
 #include <bit>
 #include <limits>
 
+#include "base/clones.h"
 #include "numerics/functions.h"
 
 namespace cohort::numerics {
+
+COHORT_FMA_CLONES float dot16(const float* x, const float* w, int64_t count) {
+  float lanes[kLanes] = {};
+  int64_t k = 0;
+  for (; k + kLanes <= count; k += kLanes) {
+    for (int j = 0; j < kLanes; ++j) lanes[j] = std::fma(x[k + j], w[k + j], lanes[j]);
+  }
+  for (int j = 0; k + j < count; ++j) lanes[j] = std::fma(x[k + j], w[k + j], lanes[j]);
+  return tree16(lanes);
+}
+
+float squares16(const float* x, int64_t count) {
+  return dot16(x, x, count);
+}
 
 void quantise_row(const float* x, int64_t count, int8_t* q, float* d) {
   constexpr uint32_t kInfinityBits = 0x7f800000U;

@@ -29,11 +29,7 @@ inline float tree(float* sums, int count) {
   return sums[0];
 }
 
-inline float dot16(const float* x, const float* w, int64_t count) {
-  float lanes[kLanes] = {};
-  for (int64_t k = 0; k < count; ++k) lanes[k % kLanes] = std::fma(x[k], w[k], lanes[k % kLanes]);
-  return tree16(lanes);
-}
+float dot16(const float* x, const float* w, int64_t count);
 
 inline float sum16(const float* x, int64_t count) {
   float lanes[kLanes] = {};
@@ -41,11 +37,7 @@ inline float sum16(const float* x, int64_t count) {
   return tree16(lanes);
 }
 
-inline float squares16(const float* x, int64_t count) {
-  float lanes[kLanes] = {};
-  for (int64_t k = 0; k < count; ++k) lanes[k % kLanes] = std::fma(x[k], x[k], lanes[k % kLanes]);
-  return tree16(lanes);
-}
+float squares16(const float* x, int64_t count);
 
 /// Rule 4: the number of segments that K (a multiple of 32) is cut into.
 constexpr int segments_of(int64_t k) {

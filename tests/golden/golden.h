@@ -48,14 +48,15 @@ inline std::vector<Prompt> load_prompts(const std::filesystem::path& directory) 
   return prompts;
 }
 
-/// Logits of every row of `ids` as one sequence on fresh pages, `chunk` rows a step. [ids, vocabulary]
+/// Logits of the rows from `start` on, as one sequence on the first pages, `chunk` rows a step; earlier rows are in the
+/// cache already. [ids - start, vocabulary]
 inline std::vector<float> all_logits(Backend& backend, int32_t vocabulary, const std::vector<int32_t>& ids,
-                                     int32_t chunk) {
+                                     int32_t chunk, int32_t start = 0) {
   const auto count = static_cast<int32_t>(ids.size());
   std::vector<int32_t> pages(static_cast<size_t>(pages_for(count)));
   std::iota(pages.begin(), pages.end(), 0);
-  std::vector<float> logits(ids.size() * static_cast<size_t>(vocabulary));
-  for (int32_t first = 0; first < count; first += chunk) {
+  std::vector<float> logits(static_cast<size_t>(count - start) * static_cast<size_t>(vocabulary));
+  for (int32_t first = start; first < count; first += chunk) {
     Batch batch;
     const int32_t rows = std::min(chunk, count - first);
     for (int32_t r = 0; r < rows; ++r) {
@@ -65,8 +66,8 @@ inline std::vector<float> all_logits(Backend& backend, int32_t vocabulary, const
     }
     batch.sequences.push_back({0, rows, first, pages});
     const auto width = static_cast<size_t>(vocabulary);
-    auto stats = backend.run(
-        batch, std::span(logits).subspan(static_cast<size_t>(first) * width, static_cast<size_t>(rows) * width));
+    auto stats = backend.run(batch, std::span(logits).subspan(static_cast<size_t>(first - start) * width,
+                                                              static_cast<size_t>(rows) * width));
     if (!stats) throw std::runtime_error(stats.error().message);
   }
   return logits;
@@ -95,9 +96,11 @@ inline double largest_difference(const std::vector<float>& a, const std::vector<
 /// that the error does not excuse.
 inline int equal_greedy_steps(Backend& backend, int32_t vocabulary, const Prompt& prompt, double error) {
   std::vector<int32_t> ids = prompt.ids;
+  int32_t cached = 0;
   for (size_t step = 0; step < prompt.margins.size(); ++step) {
     if (static_cast<double>(prompt.margins[step]) < error) return static_cast<int>(step);
-    const auto logits = all_logits(backend, vocabulary, ids, static_cast<int32_t>(ids.size()));
+    const auto logits = all_logits(backend, vocabulary, ids, 512, cached);
+    cached = static_cast<int32_t>(ids.size());
     const auto last = logits.end() - vocabulary;
     const auto token = static_cast<int32_t>(std::max_element(last, logits.end()) - last);
     if (token != prompt.greedy_ids[ids.size()]) return -1;

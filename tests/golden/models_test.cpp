@@ -30,32 +30,44 @@ std::unique_ptr<Backend> backend_for(const Model& model, ActivationMode mode, Te
   return backend;
 }
 
-void expect_golden(const fs::path& model_path, const fs::path& golden, double float_limit, double int8_limit) {
+// float: the validation mode, KV in f32. served: what float weights get in service (f32 activations, KV in f16). int8:
+// rule 2 forced upon float weights; its error is that of eight bits (docs/perf/libris-activation-error.csv), so the
+// limit says "no bug", not "close".
+struct Limits {
+  double exact = 1e-5, served = 2e-3, int8 = 0.1;
+};
+
+void expect_golden(const fs::path& model_path, const fs::path& golden, const Limits& limits) {
   auto model = Model::load(model_path, 256);
   ASSERT_TRUE(model.has_value()) << model.error().message;
   const int32_t vocabulary = (*model)->program().vocabulary;
   const auto prompts = load_prompts(golden);
 
-  auto exact = backend_for(**model, ActivationMode::float_all, TensorType::f32);
-  const Errors exact_errors = worst(*exact, vocabulary, prompts);
-  printf("float activations: relative L2 %.3g, largest %.3g\n", exact_errors.relative, exact_errors.largest);
-  EXPECT_LT(exact_errors.relative, float_limit);
-
-  auto rounded = backend_for(**model, ActivationMode::int8_all, TensorType::f16);
-  const Errors int8_errors = worst(*rounded, vocabulary, prompts);
-  printf("int8 activations:  relative L2 %.3g, largest %.3g\n", int8_errors.relative, int8_errors.largest);
-  EXPECT_LT(int8_errors.relative, int8_limit);
-
-  int compared = 0, total = 0;
-  for (const Prompt& prompt : prompts) {
-    const int steps = equal_greedy_steps(*exact, vocabulary, prompt, 2 * exact_errors.largest);
-    EXPECT_GE(steps, 0);
-    compared += steps;
-    total += static_cast<int>(prompt.margins.size());
-    EXPECT_GE(equal_greedy_steps(*rounded, vocabulary, prompt, 2 * int8_errors.largest), 0);
+  struct Mode {
+    const char* name;
+    ActivationMode activations;
+    TensorType kv;
+    double limit;
+  };
+  for (const Mode& mode : {Mode{"float", ActivationMode::float_all, TensorType::f32, limits.exact},
+                           Mode{"served", ActivationMode::canonical, TensorType::f16, limits.served},
+                           Mode{"int8", ActivationMode::int8_all, TensorType::f16, limits.int8}}) {
+    auto backend = backend_for(**model, mode.activations, mode.kv);
+    const Errors errors = worst(*backend, vocabulary, prompts);
+    EXPECT_LT(errors.relative, mode.limit) << mode.name;
+    int compared = 0, total = 0;
+    for (const Prompt& prompt : prompts) {
+      // Two candidates may each move by the largest difference.
+      const int steps = equal_greedy_steps(*backend, vocabulary, prompt, 2 * errors.largest);
+      EXPECT_GE(steps, 0) << mode.name;
+      compared += steps;
+      total += static_cast<int>(prompt.margins.size());
+    }
+    if (mode.activations == ActivationMode::float_all)
+      EXPECT_GT(compared, total / 2) << "the comparison ended too early to mean anything";
+    printf("%-6s relative L2 %.3g, largest %.3g, greedy: %d of %d steps equal, none different\n", mode.name,
+           errors.relative, errors.largest, compared, total);
   }
-  printf("greedy, float activations: %d of %d steps equal\n", compared, total);
-  EXPECT_GT(compared, 0);
 }
 
 std::vector<fs::path> golden_models() {
@@ -73,13 +85,21 @@ std::vector<fs::path> golden_models() {
 class Families : public ::testing::TestWithParam<fs::path> {};
 
 TEST_P(Families, FolderGivesTransformersLogits) {
-  expect_golden(GetParam(), GetParam(), 1e-5, 0.1);
+  expect_golden(GetParam(), GetParam(), {});
 }
 
 TEST_P(Families, GgufGivesTransformersLogits) {
-  for (const auto& entry : fs::directory_iterator(GetParam())) {
-    if (entry.path().extension() == ".gguf") expect_golden(entry.path(), GetParam(), 1e-5, 0.1);
+  // Written by the independent gguf package (tools/make_golden_gguf.py), some in bf16 like the folders they come from.
+  const std::string name = GetParam().filename().string();
+  bool found = false;
+  for (const auto& entry : fs::directory_iterator(fs::path(COHORT_SOURCE_DIR) / "tests/golden/gguf")) {
+    const std::string stem = entry.path().stem().string();
+    if (stem.substr(0, stem.rfind('-')) != name) continue;
+    found = true;
+    expect_golden(entry.path(), GetParam(), {});
   }
+  if (!found)
+    GTEST_SKIP() << "no GGUF of " << name << " (the format has no key for what it does, or it equals another one)";
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, Families, ::testing::ValuesIn(golden_models()),
@@ -92,7 +112,7 @@ TEST(Libris, FolderGivesTransformersLogits) {
   const char* folder = std::getenv("COHORT_LIBRIS");
   const char* golden = std::getenv("COHORT_LIBRIS_GOLDEN");
   if (folder == nullptr || golden == nullptr) GTEST_SKIP() << "set COHORT_LIBRIS and COHORT_LIBRIS_GOLDEN";
-  expect_golden(folder, golden, 1e-5, 2e-3);
+  expect_golden(folder, golden, {1e-5, 2e-3, 3e-2});
 }
 
 }  // namespace

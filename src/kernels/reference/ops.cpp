@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/clones.h"
 #include "numerics/functions.h"
 #include "numerics/reduce.h"
 
@@ -12,7 +13,7 @@ namespace {
 using numerics::kBlock;
 
 /// Rule 3 for one block: acc after the block.
-float add_block(const IntBlock& w, const int8_t* q, float d, float acc) {
+inline float add_block(const IntBlock& w, const int8_t* q, float d, float acc) {
   const int per_group = kBlock / w.groups;
   for (int group = 0; group < w.groups; ++group) {
     int32_t isum = 0;
@@ -28,7 +29,8 @@ float add_block(const IntBlock& w, const int8_t* q, float d, float acc) {
 }
 
 /// Rule 4: segments of blocks in order, then the tree.
-float quantised_dot(TensorType type, const std::byte* row, int64_t cols, const int8_t* q, const float* d) {
+COHORT_FMA_CLONES float quantised_dot(TensorType type, const std::byte* row, int64_t cols, const int8_t* q,
+                                      const float* d) {
   const int segments = numerics::segments_of(cols);
   const int64_t per_segment = cols / kBlock / segments;
   float sums[numerics::kMaxSegments];
