@@ -63,8 +63,9 @@ void expect_golden(const fs::path& model_path, const fs::path& golden, const Lim
       compared += steps;
       total += static_cast<int>(prompt.margins.size());
     }
-    if (mode.activations == ActivationMode::float_all)
+    if (mode.activations == ActivationMode::float_all) {
       EXPECT_GT(compared, total / 2) << "the comparison ended too early to mean anything";
+    }
     printf("%-6s relative L2 %.3g, largest %.3g, greedy: %d of %d steps equal, none different\n", mode.name,
            errors.relative, errors.largest, compared, total);
   }
