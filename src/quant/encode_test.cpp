@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -29,6 +30,117 @@ TEST(encode, bytes_equal_gguf_where_it_has_a_quantiser) {
     ++cases;
   }
   EXPECT_GE(cases, 56u);
+}
+
+struct Quality {
+  std::string_view type;
+  double relative_error;  // root mean square, relative to that of the values, on a bell curve
+  uint64_t digest;        // of the bytes: the search takes the same decisions on every machine and compiler
+};
+
+std::vector<float> round_trip(TensorType type, const std::vector<float>& values, const float* importance = nullptr) {
+  const auto count = static_cast<int64_t>(values.size());
+  std::vector<std::byte> bytes(row_bytes(type, count));
+  EXPECT_TRUE(encode_row(type, values.data(), bytes.data(), count, importance).has_value());
+  std::vector<float> decoded(values.size());
+  decode_row(type, bytes.data(), decoded.data(), count);
+  return decoded;
+}
+
+/// sum weight (a-b)^2 / sum weight a^2; without weights all are 1.
+double relative_square(const std::vector<float>& a, const std::vector<float>& b,
+                       const std::vector<float>& weights = {}) {
+  double error = 0;
+  double power = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double weight = weights.empty() ? 1 : weights[i];
+    error += weight * std::pow(double{a[i]} - b[i], 2);
+    power += weight * std::pow(double{a[i]}, 2);
+  }
+  return error / power;
+}
+
+// The errors of the field's reference quantisers on the same values: q2_k 0.299, q3_k 0.151, q4_k 0.0712, q5_k 0.0361,
+// q6_k 0.0177.
+constexpr Quality qualities[] = {
+    {"q2_k", 0.27, 0x53d38a5fe35fab80},   {"q3_k", 0.15, 0xea5418ac5545d5b7},   {"q4_k", 0.0712, 0xf5b4a72f11f11144},
+    {"q5_k", 0.0361, 0x5f6ca43cd5fd1fa9}, {"q6_k", 0.0177, 0xb77a899fec51a1f4},
+};
+
+TEST(encode, searches_reach_their_quality_everywhere_alike) {
+  for (const Quality& expected : qualities) {
+    const TensorType type = find_type(expected.type)->type;
+    const auto values = random_row(0, -17, 1 << 16);
+    EXPECT_LT(std::sqrt(relative_square(values, round_trip(type, values))), expected.relative_error) << expected.type;
+    EXPECT_EQ(digest_bytes(encode(type, values)), expected.digest) << expected.type;
+  }
+}
+
+TEST(encode, searches_follow_the_importance) {
+  const auto values = random_row(0, -17, 1 << 14);
+  auto importance = random_row(2, -17, 1 << 14);
+  for (float& weight : importance) {
+    weight *= weight * weight;
+  }
+  for (const Quality& expected : qualities) {
+    const TensorType type = find_type(expected.type)->type;
+    const double plain = relative_square(values, round_trip(type, values), importance);
+    const double weighted = relative_square(values, round_trip(type, values, importance.data()), importance);
+    EXPECT_LT(weighted, 0.9 * plain) << expected.type;
+  }
+  std::vector<float> zeros(values.size());
+  EXPECT_EQ(round_trip(TensorType::q4_k, values, zeros.data()), round_trip(TensorType::q4_k, values));
+  for (const float bad : {-1.0f, std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    importance[99] = bad;
+    std::vector<std::byte> bytes(1 << 14);
+    const auto result = encode_row(TensorType::q4_k, values.data(), bytes.data(), 1 << 14, importance.data());
+    ASSERT_FALSE(result.has_value());
+    EXPECT_NE(result.error().message.find("position 99"), std::string::npos);
+  }
+}
+
+/// Rows of one shape that searches could stumble over; every decoded value must stay within `slack` steps of the range.
+TEST(encode, handles_degenerate_blocks) {
+  const float huge = 65504;
+  const auto make = [](auto value_of) {
+    std::vector<float> values(512);
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = value_of(static_cast<int>(i));
+    }
+    return values;
+  };
+  const std::vector<float> rows[] = {
+      make([](int) { return 0.0f; }),
+      make([](int) { return -0.0f; }),
+      make([](int) { return 3.0f; }),
+      make([](int) { return -3.0f; }),
+      make([=](int) { return huge; }),
+      make([=](int i) { return i % 2 == 0 ? huge : -huge; }),
+      make([=](int i) { return i == 300 ? huge : 0.0f; }),
+      make([](int i) { return std::ldexp(1.0f, -149 + i % 3); }),
+      make([](int i) { return std::ldexp(i % 2 == 0 ? 1.0f : -1.5f, -i % 140); }),
+      make([](int i) { return 1.0f + std::ldexp(static_cast<float>(i % 7), -20); }),
+      make([](int i) { return i % 32 == 0 ? -1.0f : 0.0f; }),
+      make([](int i) { return i < 256 ? 1e-8f * static_cast<float>(i) : static_cast<float>(i); }),
+  };
+  for (const TypeInfo& info : all_types()) {
+    if (!info.quantised || !has_encoder(info.type)) {
+      continue;
+    }
+    for (const auto& values : rows) {
+      const auto decoded = round_trip(info.type, values);
+      float largest = 0;
+      for (const float value : values) {
+        largest = std::max(largest, std::fabs(value));
+      }
+      for (const float value : decoded) {
+        ASSERT_LE(std::fabs(value), 1.5f * largest + 1e-7f) << info.name << " row " << &values - rows;
+      }
+      if (values[0] == values[1] && std::fabs(values[0]) == 3.0f) {  // a row of one value survives in every type
+        EXPECT_LT(relative_square(values, decoded), 1e-3) << info.name;
+      }
+    }
+  }
 }
 
 TEST(encode, refuses_what_a_type_cannot_hold) {

@@ -21,7 +21,7 @@ const Codec& codec_of(TensorType type) {
 }
 
 BlockEncoder find_encoder(TensorType type) {
-  for (const auto lookup : {legacy_encoder, ternary_encoder, fp4_encoder}) {
+  for (const auto lookup : {legacy_encoder, k_encoder, ternary_encoder, fp4_encoder}) {
     if (BlockEncoder encoder = lookup(type)) {
       return encoder;
     }
@@ -56,6 +56,18 @@ Expected<void> check_values(const TypeInfo& info, const float* x, int64_t values
                   "value {} at position {} of the row cannot be encoded as {} (finite values up to {}); keep this "
                   "tensor as f32",
                   x[i], i, info.name, largest_half);
+    }
+  }
+  return {};
+}
+
+Expected<void> check_importance(const float* importance, int64_t values) {
+  for (int64_t i = 0; importance != nullptr && i < values; ++i) {
+    if (!(importance[i] >= 0 && std::isfinite(importance[i]))) {
+      return fail(
+          ErrorCode::invalid_argument,
+          "importance {} at position {} of the row is not a finite number >= 0; collect the importance matrix again",
+          importance[i], i);
     }
   }
   return {};
@@ -123,6 +135,7 @@ Expected<void> encode_row(TensorType type, const float* source, std::byte* out, 
     return fail(ErrorCode::unsupported, "there is no encoder for the type {}", info.name);
   }
   COHORT_TRY(quant::check_values(info, source, values));
+  COHORT_TRY(quant::check_importance(importance, values));
   auto* bytes = reinterpret_cast<uint8_t*>(out);
   switch (type) {
     case TensorType::f32:
