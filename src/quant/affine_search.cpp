@@ -1,5 +1,8 @@
-// The search for codes with a scale and a minimum: Q2_K, Q4_K, Q5_K.
-#include "quant/k_search.h"
+// The search for codes with a scale and a minimum: Q2_K, Q4_K, Q5_K, and Q4_1 and Q5_1 when there is an importance.
+#include <algorithm>
+#include <cmath>
+
+#include "quant/search.h"
 
 namespace cohort::quant {
 namespace {
@@ -112,27 +115,27 @@ float search_all(Search& s) {
 
 }  // namespace
 
-void error_weights(const float* x, const float* importance, float* weights) {
+void error_weights(const float* x, const float* importance, int n, float* weights) {
   float squares = 0;
   float largest = 0;
-  for (int j = 0; j < 256; ++j) {
+  for (int j = 0; j < n; ++j) {
     squares += x[j] * x[j];
     largest = importance == nullptr ? 0.0f : std::max(largest, importance[j]);
   }
-  const float mean = squares / 256.0f;
+  const float mean = squares / static_cast<float>(n);
   if (largest > 0) {
-    for (int j = 0; j < 256; ++j) {
+    for (int j = 0; j < n; ++j) {
       weights[j] = importance[j] / largest * std::sqrt(mean + x[j] * x[j]);
     }
   } else {
     const float base = std::sqrt(mean);
-    for (int j = 0; j < 256; ++j) {
+    for (int j = 0; j < n; ++j) {
       weights[j] = base + std::fabs(x[j]);
     }
   }
 }
 
-bool refit_affine(const float* x, const float* w, int n, float top, AffineFit& fit) {
+bool refit_affine(const float* x, const float* w, int n, float top, bool signed_minimum, AffineFit& fit) {
   const float inverse = reciprocal(fit.scale);
   Lanes lw;
   Lanes lx;
@@ -165,7 +168,7 @@ bool refit_affine(const float* x, const float* w, int n, float top, AffineFit& f
   } else {  // one code for all values: the minimum stays
     fit.scale = (sxq + fit.minimum * sq) / sqq;
   }
-  if (!(fit.minimum >= 0)) {
+  if (!signed_minimum && !(fit.minimum >= 0)) {
     fit.minimum = 0;
     fit.scale = sxq / sqq;
   }
@@ -173,8 +176,8 @@ bool refit_affine(const float* x, const float* w, int n, float top, AffineFit& f
   return fit.scale > 0;
 }
 
-AffineFit fit_affine(const float* x, const float* w, int n, float top) {
-  float low = 0;  // the minimum of the block must not be positive
+AffineFit fit_affine(const float* x, const float* w, int n, float top, bool signed_minimum) {
+  float low = signed_minimum ? x[0] : 0.0f;
   float high = x[0];
   for (int j = 0; j < n; ++j) {
     low = std::min(low, x[j]);
@@ -187,13 +190,13 @@ AffineFit fit_affine(const float* x, const float* w, int n, float top) {
   }
   for (const float t : ladder) {
     AffineFit fit{.scale = (high - low) / (top + t), .minimum = -low, .error = 0};
-    if (refit_affine(x, w, n, top, fit) && fit.error < best.error) {
+    if (refit_affine(x, w, n, top, signed_minimum, fit) && fit.error < best.error) {
       best = fit;
     }
   }
   for (int i = 0; i < refinements; ++i) {
     AffineFit fit = best;
-    if (!refit_affine(x, w, n, top, fit) || !(fit.error < best.error)) {
+    if (!refit_affine(x, w, n, top, signed_minimum, fit) || !(fit.error < best.error)) {
       break;
     }
     best = fit;
@@ -203,7 +206,7 @@ AffineFit fit_affine(const float* x, const float* w, int n, float top) {
 
 void encode_affine(const float* x, const float* importance, int parts, int top, int scale_top, AffineBlock& out) {
   float weights[256];
-  error_weights(x, importance, weights);
+  error_weights(x, importance, 256, weights);
   Search search{.x = x,
                 .w = weights,
                 .parts = parts,
@@ -214,7 +217,7 @@ void encode_affine(const float* x, const float* importance, int parts, int top, 
   float largest = 0;
   float largest_min = 0;
   for (int p = 0; p < parts; ++p) {
-    fits[p] = fit_affine(x + p * search.size, weights + p * search.size, search.size, search.top);
+    fits[p] = fit_affine(x + p * search.size, weights + p * search.size, search.size, search.top, false);
     largest = std::max(largest, fits[p].scale);
     largest_min = std::max(largest_min, fits[p].minimum);
   }

@@ -1,4 +1,4 @@
-// The searches behind the K encoders: scales (and minima) of small integers that minimise the weighted squared error.
+// The searches behind the encoders: scales (and minima) of small integers that minimise the weighted squared error.
 //
 // A super-block of 256 values is Parts parts of Size values. First every part finds its own real-valued scale from a
 // ladder of starting points, each improved by weighted least squares; then the super-scale is taken from the largest of
@@ -6,8 +6,6 @@
 // to the result. The last two steps repeat, and a round that does not lower the error ends the search.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <cstdint>
 
 #include "quant/half.h"
@@ -20,9 +18,9 @@ struct Lanes {
   float sum() const { return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7])); }
 };
 
-/// Weights of the squared error of 256 values. Without importance large values count more (the root mean square plus
+/// Weights of the squared error of `n` values. Without importance large values count more (the root mean square plus
 /// the magnitude), with it the importance times a root that grows with the magnitude.
-void error_weights(const float* x, const float* importance, float* weights);
+void error_weights(const float* x, const float* importance, int n, float* weights);
 
 /// The nearest whole number to t within 0..top; 0 for a NaN.
 inline float nearest_code(float t, float top) {
@@ -35,7 +33,7 @@ inline float reciprocal(float d) {
   return d == 0 ? 0.0f : 1.0f / d;
 }
 
-/// x ~ scale * code - minimum, codes 0..top, minimum >= 0.
+/// x ~ scale * code - minimum, codes 0..top. `signed_minimum` allows minima below 0 (the K formats cannot store them).
 struct AffineFit {
   float scale = 0;
   float minimum = 0;
@@ -57,10 +55,10 @@ inline float affine_error(const float* x, const float* w, int n, float top, floa
 }
 
 /// The least-squares scale and minimum for the codes that (scale, minimum) gives; false when it is not defined.
-bool refit_affine(const float* x, const float* w, int n, float top, AffineFit& fit);
+bool refit_affine(const float* x, const float* w, int n, float top, bool signed_minimum, AffineFit& fit);
 
 /// The best real-valued scale and minimum of one part.
-AffineFit fit_affine(const float* x, const float* w, int n, float top);
+AffineFit fit_affine(const float* x, const float* w, int n, float top, bool signed_minimum);
 
 /// A super-block with integer scales and minima for each part: value = d * scale * code - dmin * minimum.
 struct AffineBlock {
@@ -73,15 +71,5 @@ struct AffineBlock {
 
 /// Encodes 256 values as `parts` parts with codes 0..top and integer scales and minima 0..scale_top.
 void encode_affine(const float* x, const float* importance, int parts, int top, int scale_top, AffineBlock& out);
-
-/// A super-block without minima: value = d * scale * code, code -2^(bits-1) .. 2^(bits-1)-1.
-struct SymmetricBlock {
-  uint16_t d;
-  int8_t scale[16];
-  int8_t code[256];
-};
-
-/// Encodes 256 values as 16 parts with codes of `bits` bits and integer scales -scale_top-1 .. scale_top.
-void encode_symmetric(const float* x, const float* importance, int bits, int scale_top, SymmetricBlock& out);
 
 }  // namespace cohort::quant
