@@ -1,0 +1,169 @@
+#include "engine/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "base/rng.h"
+
+namespace cohort {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+SamplingParams plain() {
+  SamplingParams p;
+  p.temperature = 1;
+  p.top_k = 0;
+  p.top_p = 1;
+  p.min_p = 0;
+  return p;
+}
+
+int32_t pick(std::vector<float> logits, const SamplingParams& p, std::vector<int32_t> tokens = {0},
+             uint32_t position = 1) {
+  auto result = sample(logits, p, tokens, position);
+  EXPECT_TRUE(result.has_value());
+  return result ? result->token : -1;
+}
+
+// Known answer of Random123's test vectors (Salmon et al.): zero key and counter, and all ones.
+TEST(Philox, KnownAnswers) {
+  EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}),
+            (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  constexpr uint32_t kOnes = 0xffffffff;
+  EXPECT_EQ(philox4x32({kOnes, kOnes, kOnes, kOnes}, {kOnes, kOnes}),
+            (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+}
+
+TEST(Sampler, GreedyTakesTheLowestOfEqualTokens) {
+  SamplingParams p = plain();
+  p.temperature = 0;
+  EXPECT_EQ(pick({1, 3, 2, 3}, p), 1);
+}
+
+TEST(Sampler, FrequenciesFollowTheDistribution) {
+  const std::vector<float> logits{std::log(0.5F), std::log(0.25F), std::log(0.125F), std::log(0.125F)};
+  SamplingParams p = plain();
+  std::vector<int> counts(4);
+  constexpr int kDraws = 20000;
+  for (uint32_t position = 0; position < kDraws; ++position)
+    ++counts[static_cast<size_t>(pick(logits, p, {0}, position))];
+  const double expected[]{0.5, 0.25, 0.125, 0.125};
+  for (size_t i = 0; i < 4; ++i) {
+    const double sigma = std::sqrt(kDraws * expected[i] * (1 - expected[i]));
+    EXPECT_NEAR(counts[i], kDraws * expected[i], 5 * sigma) << i;
+  }
+}
+
+TEST(Sampler, SeedPositionAndStreamDecide) {
+  std::vector<float> logits(1000);
+  for (size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i % 7) * 0.1F;
+  SamplingParams p = plain();
+  EXPECT_EQ(pick(logits, p), pick(logits, p));
+  const auto differs = [&](SamplingParams other, uint32_t position) {
+    int different = 0;
+    for (uint32_t i = 0; i < 20; ++i) different += pick(logits, p, {0}, i) != pick(logits, other, {0}, i + position);
+    return different > 10;
+  };
+  SamplingParams other = p;
+  other.seed = 1;
+  EXPECT_TRUE(differs(other, 0));
+  other = p;
+  other.stream = 1;
+  EXPECT_TRUE(differs(other, 0));
+  EXPECT_TRUE(differs(p, 1000));
+}
+
+TEST(Sampler, FiltersKeepWhatTheySay) {
+  const std::vector<float> logits{std::log(0.1F), std::log(0.4F), std::log(0.3F), std::log(0.2F)};
+  const auto seen = [&](const SamplingParams& p) {
+    std::vector<bool> kept(4);
+    for (uint32_t position = 0; position < 500; ++position)
+      kept[static_cast<size_t>(pick(logits, p, {0}, position))] = true;
+    return kept;
+  };
+  SamplingParams p = plain();
+  EXPECT_EQ(seen(p), (std::vector<bool>{true, true, true, true}));
+  p.top_k = 2;
+  EXPECT_EQ(seen(p), (std::vector<bool>{false, true, true, false}));
+  p = plain();
+  p.top_p = 0.65F;  // 0.4 + 0.3 reach it
+  EXPECT_EQ(seen(p), (std::vector<bool>{false, true, true, false}));
+  p = plain();
+  p.min_p = 0.45F;  // of the largest: 0.18
+  EXPECT_EQ(seen(p), (std::vector<bool>{false, true, true, true}));
+  p = plain();
+  p.top_p = 0;  // the most likely one always stays
+  EXPECT_EQ(seen(p), (std::vector<bool>{false, true, false, false}));
+}
+
+TEST(Sampler, PenaltiesAndBias) {
+  SamplingParams p = plain();
+  p.temperature = 0;
+  EXPECT_EQ(pick({2, 1.9F}, p, {0}), 0);
+  p.repeat_penalty = 1.2F;
+  EXPECT_EQ(pick({2, 1.9F}, p, {0}), 1);
+  EXPECT_EQ(pick({-2, -2.1F}, p, {0}), 1);
+  p.penalty_window = 1;
+  EXPECT_EQ(pick({2, 1.9F}, p, {0, 1}), 0) << "token 0 has left the window";
+  p = plain();
+  p.temperature = 0;
+  p.frequency_penalty = 0.04F;
+  EXPECT_EQ(pick({2, 1.9F}, p, {0, 0}), 0);
+  EXPECT_EQ(pick({2, 1.9F}, p, {0, 0, 0}), 1);
+  p = plain();
+  p.temperature = 0;
+  p.presence_penalty = 0.2F;
+  EXPECT_EQ(pick({2, 1.9F}, p, {0, 0, 0}), 1);
+  p = plain();
+  p.temperature = 0;
+  p.logit_bias = {{1, 5.0F}};
+  EXPECT_EQ(pick({2, 1.9F}, p), 1);
+  p.logit_bias = {{0, -kInfinity}, {1, -kInfinity}};
+  p.temperature = 1;
+  EXPECT_EQ(pick({2, 1.9F}, p), 0) << "everything forbidden: defined, not undefined";
+}
+
+TEST(Sampler, LogprobsAreTheModelsOwn) {
+  SamplingParams p = plain();
+  p.temperature = 0;
+  p.logit_bias = {{0, 100.0F}};
+  p.logprobs = 2;
+  std::vector<float> logits{std::log(0.1F), std::log(0.6F), std::log(0.3F)};
+  auto result = sample(logits, p, std::vector<int32_t>{0}, 1);
+  ASSERT_TRUE(result.has_value());
+  EXPECT_EQ(result->token, 0);
+  EXPECT_NEAR(result->logprob, std::log(0.1), 1e-5);
+  ASSERT_EQ(result->top.size(), 2U);
+  EXPECT_EQ(result->top[0].token, 1);
+  EXPECT_NEAR(result->top[0].logprob, std::log(0.6), 1e-5);
+  EXPECT_EQ(result->top[1].token, 2);
+}
+
+TEST(Sampler, NanIsAnErrorNotAToken) {
+  std::vector<float> logits{1, std::nanf(""), 2};
+  auto result = sample(logits, plain(), std::vector<int32_t>{0}, 7);
+  ASSERT_FALSE(result.has_value());
+  EXPECT_NE(result.error().message.find("token 1 at position 7"), std::string::npos) << result.error().message;
+}
+
+TEST(Sampler, RefusesValuesOutOfRange) {
+  const auto message = [](auto change) {
+    SamplingParams p;
+    change(p);
+    const auto result = check(p, 100);
+    return result ? std::string() : result.error().message;
+  };
+  EXPECT_EQ(message([](SamplingParams&) {}), "");
+  EXPECT_NE(message([](SamplingParams& p) { p.temperature = -1; }).find("temperature is -1"), std::string::npos);
+  EXPECT_NE(message([](SamplingParams& p) { p.temperature = std::nanf(""); }), "");
+  EXPECT_NE(message([](SamplingParams& p) { p.top_p = 1.5F; }).find("top_p"), std::string::npos);
+  EXPECT_NE(message([](SamplingParams& p) { p.repeat_penalty = 0; }).find("repeat_penalty"), std::string::npos);
+  EXPECT_NE(message([](SamplingParams& p) { p.logit_bias = {{100, 1.0F}}; }).find("token 100"), std::string::npos);
+  EXPECT_NE(message([](SamplingParams& p) { p.logit_bias = {{1, std::nanf("")}}; }), "");
+}
+
+}  // namespace
+}  // namespace cohort
