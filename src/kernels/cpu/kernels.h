@@ -33,11 +33,23 @@ struct FloatCall {
   int32_t outputs;
 };
 
+/// The weighted sum over a row's slots, in slot order: y = w_0 * d_0, then y = fma(w_s, d_s, y).
+struct CombineCall {
+  const float* partials;   // [places][width]: the down outputs of every route
+  const int32_t* places;   // [top_k] of this row
+  const float* weights;    // [top_k]
+  int32_t top_k;
+  int64_t width;           // floats per place, a multiple of 16
+  float* out;
+  int32_t outputs;         // at most width
+};
+
 struct LinearKernels {
   void (*tile[kLayouts])(const TileCall& call);
   void (*float_rows)(const FloatCall& call);
   /// Rule 2: x [blocks * 32] becomes row `row` of the chunk, with every kind of sum the chunk has.
   void (*quantise)(const float* x, int64_t blocks, const ActivationChunk& chunk, int32_t row);
+  void (*combine)(const CombineCall& call);
 };
 
 /// The table of `isa`, which must be one of available_isas().

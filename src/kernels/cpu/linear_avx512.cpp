@@ -491,6 +491,17 @@ void quantise(const float* x, int64_t blocks, const ActivationChunk& chunk, int3
   }
 }
 
+void combine(const CombineCall& call) {
+  for (int32_t i = 0; i < call.outputs; i += 16) {
+    const float* d = call.partials + i;
+    __m512 y = _mm512_mul_ps(_mm512_set1_ps(call.weights[0]), _mm512_loadu_ps(d + call.places[0] * call.width));
+    for (int32_t s = 1; s < call.top_k; ++s)
+      y = _mm512_fmadd_ps(_mm512_set1_ps(call.weights[s]), _mm512_loadu_ps(d + call.places[s] * call.width), y);
+    const int32_t left = call.outputs - i;
+    _mm512_mask_storeu_ps(call.out + i, static_cast<__mmask16>(left >= 16 ? 0xffff : (1U << left) - 1), y);
+  }
+}
+
 }  // namespace
 
 const LinearKernels kAvx512Kernels = {
@@ -499,6 +510,7 @@ const LinearKernels kAvx512Kernels = {
      tile_all<SixBits, KSixteen>, tile_all<Nibbles, Wide<kNeg8Low, kNeg8High>>,
      tile_all<Bytes, Wide<kNeg128Low, kNeg128High>>, tile_all<Bytes, Two>},
     float_rows,
-    quantise};
+    quantise,
+    combine};
 
 }  // namespace cohort::cpu

@@ -94,12 +94,24 @@ void quantise_scalar(const float* x, int64_t blocks, const ActivationChunk& chun
   }
 }
 
+void combine_scalar(const CombineCall& call) {
+  for (int32_t i = 0; i < call.outputs; ++i) {
+    float y = 0.0F;
+    for (int32_t s = 0; s < call.top_k; ++s) {
+      const float d = call.partials[call.places[s] * call.width + i];
+      y = s == 0 ? call.weights[s] * d : std::fma(call.weights[s], d, y);
+    }
+    call.out[i] = y;
+  }
+}
+
 }  // namespace
 
 const LinearKernels kScalarKernels = {{tile_scalar, tile_scalar, tile_scalar, tile_scalar, tile_scalar, tile_scalar,
                                        tile_scalar, tile_scalar, tile_scalar, tile_scalar, tile_scalar},
                                       float_rows_scalar,
-                                      quantise_scalar};
+                                      quantise_scalar,
+                                      combine_scalar};
 
 const LinearKernels& linear_kernels(Isa isa) {
   switch (isa) {

@@ -1,0 +1,186 @@
+#include "kernels/cpu/experts.h"
+
+#include <algorithm>
+
+namespace cohort::cpu {
+namespace {
+
+// A job should read this much weight: enough to amortise taking it (0.1 us) and to let prefetching run, little enough
+// that the last jobs of a pass end together.
+constexpr int64_t kJobBytes = int64_t{48} << 10;
+// ... and, when rows are many, this much of h and partial sums should stay in the second cache.
+constexpr int64_t kPartialBytes = int64_t{1} << 20;
+
+/// Block `b` of a chunk as a chunk of its own.
+ActivationChunk block_of(const ActivationChunk& chunk, int64_t b) {
+  ActivationChunk block = chunk;
+  const int64_t at = b * chunk.rows;
+  block.q += at * kBlockValues;
+  block.d += at;
+  for (int32_t*& sums : block.sums) sums = sums != nullptr ? sums + at : nullptr;
+  return block;
+}
+
+}  // namespace
+
+ExpertPass::ExpertPass(const LinearKernels& linear, const ElementwiseKernels& elementwise, int threads)
+    : linear_(linear), elementwise_(elementwise), threads_(threads) {
+  for (int i = 0; i < threads; ++i) scratch_.push_back(std::make_unique<Scratch>());
+}
+
+void ExpertPass::begin(const ExpertCall& call) {
+  call_ = call;
+  ++calls_;
+  const ExpertMatrices& m = *call.matrices;
+  const RouteGroups& groups = *call.groups;
+  quantised_input_ = m.gate->quantised || m.up->quantised;
+  float_input_ = !m.gate->quantised || !m.up->quantised;
+  inner_ = m.gate->source->rows;
+  h_blocks_ = (inner_ + kBlockValues - 1) / kBlockValues;
+  const auto bytes_per_block = [this](const Matrix& matrix) { return matrix.bytes() / h_blocks_; };
+  const int64_t block_bytes = std::max<int64_t>(1, bytes_per_block(*m.gate) + bytes_per_block(*m.up));
+  blocks_per_job_ = std::clamp<int64_t>(kJobBytes / block_bytes, 1, h_blocks_);
+  pieces_ = (h_blocks_ + blocks_per_job_ - 1) / blocks_per_job_;
+  gate_up_jobs_ = pieces_ * static_cast<int64_t>(groups.groups().size());
+
+  // Down: as many tiles as make a job of the wanted size over all groups, but enough jobs for all threads.
+  const int64_t routes = groups.routes();
+  const int64_t tile_bytes = m.down->tile_bytes * static_cast<int64_t>(groups.groups().size());
+  const int64_t tiles = m.down->tiles;
+  int64_t per_job = std::max<int64_t>(1, kJobBytes / std::max<int64_t>(1, tile_bytes));
+  if (routes > 256) per_job = 4;  // the rows of h are many times the weights: read them for more outputs at once
+  const int64_t partial_row = 4 * m.down->tile_outputs * std::max<int64_t>(1, routes);
+  per_job = std::min({per_job, std::max<int64_t>(1, kPartialBytes / partial_row),
+                      std::max<int64_t>(1, tiles / (int64_t{4} * threads_))});
+  tiles_per_job_ = std::clamp<int64_t>(per_job, 1, tiles);
+  down_jobs_ = routes == 0 ? 0 : (tiles + tiles_per_job_ - 1) / tiles_per_job_;
+
+  if (m.down->quantised) {
+    h_.reserve(routes, inner_, layout_info(m.down->packed.shape.layout).sums);
+  } else if (h_floats_.size() < static_cast<size_t>(routes * inner_)) {
+    h_floats_.resize(static_cast<size_t>(routes * inner_));
+  }
+  // Combining loads whole vectors of 16.
+  const int64_t width = (tiles_per_job_ * m.down->tile_outputs + 15) / 16 * 16;
+  const auto partials = static_cast<size_t>(routes * width);
+  for (auto& scratch : scratch_) {
+    if (quantised_input_) scratch->gathered.reserve(groups.largest_group(), m.gate->source->cols, call.quant->sums());
+    if (scratch->partials.size() < partials) scratch->partials.resize(partials);
+    scratch->gate.resize(kChunkRows * kBlockValues);
+    scratch->up.resize(kChunkRows * kBlockValues);
+  }
+}
+
+void ExpertPass::gather(Scratch& scratch, const RouteGroups::Group& group) {
+  const int64_t blocks = scratch.gathered.blocks();
+  for (int32_t i = 0; i < group.count; ++i) {
+    const int32_t row = call_.groups->row_at(group.first + i);
+    const int32_t chunk = i / kChunkRows;
+    copy_row(call_.quant->chunk(row / kChunkRows, call_.rows), row % kChunkRows,
+             scratch.gathered.chunk(chunk, group.count), i % kChunkRows, blocks);
+  }
+}
+
+RowChunk ExpertPass::group_chunk(Scratch& scratch, const RouteGroups::Group& group, int32_t group_index,
+                                 int32_t first) {
+  RowChunk chunk;
+  chunk.rows = std::min(group.count - first, kChunkRows);
+  if (quantised_input_) {
+    if (scratch.call != calls_ || scratch.group != group_index) {
+      gather(scratch, group);
+      scratch.call = calls_;
+      scratch.group = group_index;
+    }
+    chunk.quant = scratch.gathered.chunk(first / kChunkRows, group.count);
+  }
+  if (float_input_) {
+    const int64_t cols = call_.matrices->gate->source->cols;
+    for (int32_t r = 0; r < chunk.rows; ++r)
+      chunk.floats[r] = call_.floats + call_.groups->row_at(group.first + first + r) * cols;
+  }
+  return chunk;
+}
+
+void ExpertPass::gate_up(int64_t job, int thread) {
+  Scratch& scratch = *scratch_[static_cast<size_t>(thread)];
+  const auto group_index = static_cast<int32_t>(job / pieces_);
+  const RouteGroups::Group& group = call_.groups->groups()[static_cast<size_t>(group_index)];
+  const ExpertMatrices& m = *call_.matrices;
+  const int64_t first_block = job % pieces_ * blocks_per_job_;
+  const int64_t last_block = std::min(first_block + blocks_per_job_, h_blocks_);
+  const auto tiles_of = [](const Matrix& matrix, int64_t block) {
+    const int64_t per_block = kBlockValues / matrix.tile_outputs;
+    return std::pair(block * per_block, std::min((block + 1) * per_block, matrix.tiles));
+  };
+  for (int64_t block = first_block; block < last_block; ++block) {
+    const int64_t width = std::min<int64_t>(kBlockValues, inner_ - block * kBlockValues);
+    for (int32_t first = 0; first < group.count; first += kChunkRows) {
+      const RowChunk x = group_chunk(scratch, group, group_index, first);
+      const auto multiply = [&](const Matrix& matrix, float* out, const std::byte* after) {
+        const auto [begin, end] = tiles_of(matrix, block);
+        for (int64_t tile = begin; tile < end; ++tile) {
+          const std::byte* next = tile + 1 < end ? tile_address(matrix, group.expert, tile + 1) : after;
+          multiply_tile(linear_, matrix, group.expert, tile, x, out + (tile - begin) * matrix.tile_outputs, kBlockValues,
+                        next);
+        }
+      };
+      const bool more = block + 1 < last_block;
+      multiply(*m.gate, scratch.gate.data(), tile_address(*m.up, group.expert, tiles_of(*m.up, block).first));
+      multiply(*m.up, scratch.up.data(),
+               more ? tile_address(*m.gate, group.expert, tiles_of(*m.gate, block + 1).first) : nullptr);
+      if (m.down->quantised) {
+        // h of a quantised down is a multiple of 32 wide, so the rows are whole blocks and lie without gaps.
+        elementwise_.gate(m.activation, scratch.gate.data(), scratch.up.data(), x.rows * kBlockValues,
+                          scratch.gate.data());
+        const ActivationChunk h = block_of(h_.at(group.first + first, x.rows), block);
+        for (int32_t r = 0; r < x.rows; ++r) linear_.quantise(scratch.gate.data() + r * kBlockValues, 1, h, r);
+      } else {
+        for (int32_t r = 0; r < x.rows; ++r) {
+          elementwise_.gate(m.activation, scratch.gate.data() + r * kBlockValues, scratch.up.data() + r * kBlockValues,
+                            width, h_floats_.data() + (group.first + first + r) * inner_ + block * kBlockValues);
+        }
+      }
+    }
+  }
+}
+
+void ExpertPass::down(int64_t job, int thread) {
+  Scratch& scratch = *scratch_[static_cast<size_t>(thread)];
+  const Matrix& matrix = *call_.matrices->down;
+  const auto groups = call_.groups->groups();
+  const int64_t first_tile = job * tiles_per_job_;
+  const int64_t last_tile = std::min(first_tile + tiles_per_job_, matrix.tiles);
+  const int64_t width = (tiles_per_job_ * matrix.tile_outputs + 15) / 16 * 16;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const RouteGroups::Group& group = groups[g];
+    for (int32_t first = 0; first < group.count; first += kChunkRows) {
+      RowChunk h;
+      h.rows = std::min(group.count - first, kChunkRows);
+      if (matrix.quantised) {
+        h.quant = h_.at(group.first + first, h.rows);
+      } else {
+        for (int32_t r = 0; r < h.rows; ++r) h.floats[r] = h_floats_.data() + (group.first + first + r) * inner_;
+      }
+      for (int64_t tile = first_tile; tile < last_tile; ++tile) {
+        const std::byte* next = tile + 1 < last_tile      ? tile_address(matrix, group.expert, tile + 1)
+                                : g + 1 < groups.size() ? tile_address(matrix, groups[g + 1].expert, first_tile)
+                                                        : nullptr;
+        multiply_tile(linear_, matrix, group.expert, tile, h,
+                      scratch.partials.data() + (group.first + first) * width +
+                          (tile - first_tile) * matrix.tile_outputs,
+                      width, next);
+      }
+    }
+  }
+  const int64_t outputs = matrix.source->rows;
+  const int64_t first_output = first_tile * matrix.tile_outputs;
+  const int64_t count = std::min(last_tile * matrix.tile_outputs, outputs) - first_output;
+  const int32_t top_k = call_.groups->top_k();
+  for (int64_t row = 0; row < call_.rows; ++row) {
+    linear_.combine({scratch.partials.data(), call_.groups->place().data() + row * top_k,
+                     call_.weights + row * top_k, top_k, width, call_.out + row * outputs + first_output,
+                     static_cast<int32_t>(count)});
+  }
+}
+
+}  // namespace cohort::cpu

@@ -1,0 +1,75 @@
+// The pass over the experts of one layer (docs/NUMERICS.md, rule 5) as two flat job lists: gate, up, activation and
+// quantising by (group, piece of h); then down and the weighted combine by range of outputs over all groups, so that a
+// row's slots meet in one job, in slot order, without a third pass.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/thread_team.h"
+#include "kernels/cpu/activations.h"
+#include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/multiply.h"
+#include "moe/groups.h"
+
+namespace cohort::cpu {
+
+/// The matrices of one layer's experts.
+struct ExpertMatrices {
+  const Matrix* gate;
+  const Matrix* up;
+  const Matrix* down;
+  Activation activation;
+};
+
+/// The rows that enter, and where their sums go.
+struct ExpertCall {
+  const ExpertMatrices* matrices;
+  const RouteGroups* groups;
+  const float* weights;           // [rows * top_k]
+  const ActivationBuffer* quant;  // int8 rows, when gate or up is quantised
+  const float* floats;            // [rows, K], when gate or up is a float matrix
+  int64_t rows;
+  float* out;                     // [rows, outputs]
+};
+
+class ExpertPass {
+ public:
+  ExpertPass(const LinearKernels& linear, const ElementwiseKernels& elementwise, int threads);
+
+  /// The two job lists of a call. begin() sets sizes and grows memory; then gate_up(job, thread) for every job of
+  /// gate_up_jobs(), a barrier, and down(job, thread) for every job of down_jobs().
+  void begin(const ExpertCall& call);
+  int64_t gate_up_jobs() const { return gate_up_jobs_; }
+  int64_t down_jobs() const { return down_jobs_; }
+  void gate_up(int64_t job, int thread);
+  void down(int64_t job, int thread);
+
+ private:
+  struct Scratch {
+    ActivationBuffer gathered;  // the rows of one group
+    uint64_t call = 0;          // which group of which call that is
+    int32_t group = -1;
+    std::vector<float> gate, up, partials;
+  };
+  RowChunk group_chunk(Scratch& scratch, const RouteGroups::Group& group, int32_t group_index, int32_t first);
+  void gather(Scratch& scratch, const RouteGroups::Group& group);
+
+  const LinearKernels& linear_;
+  const ElementwiseKernels& elementwise_;
+  int threads_;
+  ExpertCall call_{};
+  uint64_t calls_ = 0;
+  bool quantised_input_ = false, float_input_ = false;
+  int64_t inner_ = 0;          // width of h
+  int64_t h_blocks_ = 0;       // pieces of 32 of it
+  int64_t blocks_per_job_ = 1, pieces_ = 1, tiles_per_job_ = 1;
+  int64_t gate_up_jobs_ = 0, down_jobs_ = 0;
+  ActivationBuffer h_;           // [routes] in the order of groups
+  std::vector<float> h_floats_;  // [routes, inner] for a float down
+  std::vector<std::unique_ptr<Scratch>> scratch_;
+};
+
+}  // namespace cohort::cpu

@@ -1,0 +1,45 @@
+// One tile of a matrix times one chunk of rows, whether the matrix is quantised or float.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/weight_memory.h"
+
+namespace cohort::cpu {
+
+/// At most 16 rows of a matrix's input, in the form (or both) that its readers need.
+struct RowChunk {
+  ActivationChunk quant;
+  const float* floats[kChunkRows];
+  int32_t rows = 0;
+};
+
+/// Where prefetching continues after a tile: the next tile this thread reads, or null.
+inline const std::byte* tile_address(const Matrix& matrix, int64_t expert, int64_t tile) {
+  return matrix.quantised ? matrix.packed.tile(expert, tile) : nullptr;
+}
+
+inline int32_t outputs_of_tile(const Matrix& matrix, int64_t tile) {
+  const int64_t left = matrix.source->rows - tile * matrix.tile_outputs;
+  return static_cast<int32_t>(std::min<int64_t>(left, matrix.tile_outputs));
+}
+
+/// out [rows][stride] receives the tile's outputs of every row.
+inline void multiply_tile(const LinearKernels& kernels, const Matrix& matrix, int64_t expert, int64_t tile,
+                          const RowChunk& x, float* out, int64_t stride, const std::byte* next) {
+  if (matrix.quantised) {
+    const PackedWeight& w = matrix.packed;
+    kernels.tile[static_cast<int>(w.shape.layout)](
+        {w.tile(expert, tile), &w.shape, &x.quant, out, stride, outputs_of_tile(matrix, tile), next});
+    return;
+  }
+  float* rows[kChunkRows];
+  for (int32_t r = 0; r < x.rows; ++r) rows[r] = out + r * stride;
+  const Weight& w = *matrix.source;
+  const auto first = static_cast<size_t>(tile) * static_cast<size_t>(matrix.tile_outputs);
+  kernels.float_rows({w.slices[static_cast<size_t>(expert)] + first * matrix.row_stride, matrix.row_stride, w.type,
+                      x.floats, rows, w.cols, x.rows, outputs_of_tile(matrix, tile)});
+}
+
+}  // namespace cohort::cpu

@@ -1,0 +1,141 @@
+#include "kernels/cpu/weight_memory.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "base/memory.h"
+#include "base/result.h"
+
+namespace cohort::cpu {
+namespace {
+
+constexpr size_t kHugePage = size_t{2} << 20;
+// Outputs per tile of a float matrix: few, so that a router of 128 experts still is enough jobs for many threads.
+constexpr int32_t kFloatTileOutputs = 4;
+// Bytes packed between two reports of progress.
+constexpr int64_t kReportBytes = int64_t{64} << 20;
+
+void add_weight(const Weight* weight, std::vector<const Weight*>& weights) {
+  if (std::ranges::find(weights, weight) == weights.end()) weights.push_back(weight);
+}
+
+std::vector<const Weight*> matrices_of(const Program& program) {
+  std::vector<const Weight*> weights;
+  for (const Op& op : program.ops) {
+    if (const auto* linear = std::get_if<op::Linear>(&op.action)) add_weight(linear->weight, weights);
+    if (const auto* route = std::get_if<op::Route>(&op.action)) add_weight(route->router, weights);
+    if (const auto* experts = std::get_if<op::Experts>(&op.action)) {
+      add_weight(experts->gate, weights);
+      add_weight(experts->up, weights);
+      add_weight(experts->down, weights);
+    }
+  }
+  return weights;
+}
+
+/// Drops the resident pages that lie wholly inside [begin, begin + size).
+void release_pages(const std::byte* begin, size_t size) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto first = (reinterpret_cast<uintptr_t>(begin) + page - 1) / page * page;
+  const auto last = (reinterpret_cast<uintptr_t>(begin) + size) / page * page;
+  if (last > first) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+}
+
+}  // namespace
+
+WeightMemory::WeightMemory(WeightMemory&& other) noexcept { *this = std::move(other); }
+
+WeightMemory& WeightMemory::operator=(WeightMemory&& other) noexcept {
+  std::swap(matrices_, other.matrices_);
+  std::swap(memory_, other.memory_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+WeightMemory::~WeightMemory() {
+  if (memory_ != nullptr) munmap(memory_, size_);
+}
+
+Expected<WeightMemory> WeightMemory::create(const Program& program, ThreadTeam& team, bool release_source,
+                                            const PackProgress& progress) {
+  WeightMemory memory;
+  const auto weights = matrices_of(program);
+  size_t total = 0;
+  for (const Weight* weight : weights) {
+    Matrix matrix;
+    matrix.source = weight;
+    matrix.quantised = type_info(weight->type).quantised;
+    if (matrix.quantised) {
+      if (weight->cols % kBlockValues != 0) {
+        return fail(ErrorCode::corrupt, "{}: rows of {} values of type {}; a quantised matrix needs a multiple of {}",
+                    weight->name, weight->cols, type_info(weight->type).name, kBlockValues);
+      }
+      matrix.packed = plan_packing(*weight);
+      matrix.tiles = matrix.packed.tiles;
+      matrix.tile_bytes = matrix.packed.shape.tile_bytes;
+      total += matrix.packed.bytes();
+    } else {
+      matrix.row_stride = row_bytes(weight->type, weight->cols);
+      matrix.tile_outputs = kFloatTileOutputs;
+      matrix.tiles = (weight->rows + kFloatTileOutputs - 1) / kFloatTileOutputs;
+      matrix.tile_bytes = static_cast<int64_t>(matrix.row_stride) * kFloatTileOutputs;
+    }
+    memory.matrices_.emplace(weight, matrix);
+  }
+  if (total == 0) return memory;
+  const size_t span = (total + kHugePage - 1) / kHugePage * kHugePage;
+  if (span > available_memory() && !release_source) {
+    return fail(ErrorCode::capacity,
+                "packing the weights needs {} of memory and {} is available; free memory or use a smaller type",
+                format_bytes(static_cast<double>(span)), format_bytes(static_cast<double>(available_memory())));
+  }
+  // One huge page more, to start on a boundary.
+  void* raw = mmap(nullptr, span + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (raw == MAP_FAILED) {
+    return fail(ErrorCode::capacity, "cannot reserve {} for the weights: {}", format_bytes(static_cast<double>(span)),
+                std::strerror(errno));
+  }
+  const auto address = reinterpret_cast<uintptr_t>(raw);
+  const size_t before = (kHugePage - address % kHugePage) % kHugePage;
+  if (before > 0) munmap(raw, before);
+  memory.memory_ = static_cast<std::byte*>(raw) + before;
+  memory.size_ = span;
+  if (kHugePage > before) munmap(memory.memory_ + span, kHugePage - before);
+  madvise(memory.memory_, span, MADV_HUGEPAGE);  // only advice: small pages cost 3 to 19% (docs/perf/cpu.md)
+
+  uint64_t done = 0;
+  std::byte* next = memory.memory_;
+  for (const Weight* weight : weights) {
+    Matrix& matrix = memory.matrices_.at(weight);
+    if (!matrix.quantised) continue;
+    PackedWeight& packed = matrix.packed;
+    packed.data = next;
+    next += packed.bytes();
+    const int64_t tiles = packed.experts * packed.tiles;
+    const int64_t per_report = std::max<int64_t>(1, kReportBytes / packed.shape.tile_bytes);
+    for (int64_t first = 0; first < tiles; first += per_report) {
+      const int64_t count = std::min(per_report, tiles - first);
+      team.run(count, [&](int64_t i, int) {
+        const int64_t expert = (first + i) / packed.tiles, tile = (first + i) % packed.tiles;
+        pack_tile(*weight, packed.shape, expert, tile, const_cast<std::byte*>(packed.tile(expert, tile)));
+      });
+      if (release_source) {
+        for (int64_t expert = first / packed.tiles; expert <= (first + count - 1) / packed.tiles; ++expert) {
+          if ((expert + 1) * packed.tiles <= first + count)
+            release_pages(weight->slices[static_cast<size_t>(expert)], weight->slice_bytes());
+        }
+      }
+      done += static_cast<uint64_t>(count * packed.shape.tile_bytes);
+      if (progress) progress(done, total);
+    }
+  }
+  return memory;
+}
+
+}  // namespace cohort::cpu

@@ -1,0 +1,52 @@
+// All quantised matrices of a program, repacked once at load into one block of memory on huge pages.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <unordered_map>
+
+#include "base/thread_team.h"
+#include "cohort/error.h"
+#include "kernels/cpu/layout.h"
+#include "models/program.h"
+
+namespace cohort::cpu {
+
+/// A matrix ready to multiply: packed tiles when its type is quantised, else the file's own floats.
+struct Matrix {
+  const Weight* source = nullptr;
+  PackedWeight packed;
+  bool quantised = false;
+  size_t row_stride = 0;      // float matrices: bytes of a row
+  int32_t tile_outputs = 16;  // outputs of one tile
+  int64_t tiles = 0;
+  int64_t tile_bytes = 0;
+  int64_t bytes() const { return tiles * tile_bytes; }  // of one expert
+};
+
+/// done and total bytes; called from the loading thread.
+using PackProgress = std::function<void(uint64_t done, uint64_t total)>;
+
+class WeightMemory {
+ public:
+  /// Packs every matrix that the program multiplies with, on all threads of the team. release_source: gives the pages of
+  /// each packed matrix back to the operating system as soon as it is packed; only for weights in a mapped file, whose
+  /// pages come back by themselves when somebody reads them.
+  static Expected<WeightMemory> create(const Program& program, ThreadTeam& team, bool release_source,
+                                       const PackProgress& progress);
+
+  WeightMemory() = default;
+  WeightMemory(WeightMemory&& other) noexcept;
+  WeightMemory& operator=(WeightMemory&& other) noexcept;
+  ~WeightMemory();
+
+  const Matrix& matrix(const Weight* weight) const { return matrices_.at(weight); }
+  size_t bytes() const { return size_; }
+
+ private:
+  std::unordered_map<const Weight*, Matrix> matrices_;
+  std::byte* memory_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace cohort::cpu
