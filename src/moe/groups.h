@@ -1,5 +1,5 @@
-// The routes of one step and layer, grouped by expert: the immutable list of (row, slot, expert) that every pass over the
-// experts walks, so that each distinct expert's weights are read once however many rows chose it.
+// The routes of one step and layer, grouped by expert: the immutable list of (row, slot, expert) that every pass over
+// the experts walks, so that each distinct expert's weights are read once however many rows chose it.
 #pragma once
 
 #include <cstdint>

@@ -40,7 +40,9 @@ TEST(RouteGroups, EveryRouteIsInTheGroupOfItsExpertOnceAndInOrder) {
         EXPECT_EQ(routes[static_cast<size_t>(route)], group.expert);
         EXPECT_EQ(groups.place()[static_cast<size_t>(route)], next + i);
         EXPECT_EQ(groups.row_at(next + i), route / top_k);
-        if (i > 0) EXPECT_LT(groups.order()[static_cast<size_t>(next + i - 1)], route);
+        if (i > 0) {
+          EXPECT_LT(groups.order()[static_cast<size_t>(next + i - 1)], route);
+        }
       }
       next += group.count;
       previous = group.count;

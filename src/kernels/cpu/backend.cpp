@@ -90,8 +90,8 @@ class Executor final : public CpuBackend {
       const ExpertMatrices matrices = {&weights_.matrix(action.gate), &weights_.matrix(action.up),
                                        &weights_.matrix(action.down), action.activation};
       if (matrices.down->quantised && action.gate->rows % kBlockValues != 0) {
-        return fail(ErrorCode::corrupt, "{}: experts are {} wide; a quantised {} needs a multiple of {}", stage.op->name,
-                    action.gate->rows, action.down->name, kBlockValues);
+        return fail(ErrorCode::corrupt, "{}: experts are {} wide; a quantised {} needs a multiple of {}",
+                    stage.op->name, action.gate->rows, action.down->name, kBlockValues);
       }
       expert_matrices_.emplace(stage.op, matrices);
     }
@@ -120,10 +120,18 @@ class Executor final : public CpuBackend {
       if (rows == 0) continue;
       stage_ = i;
       switch (stage.kind) {
-        case Stage::Kind::rows: run_rows(stage, rows); break;
-        case Stage::Kind::linear: run_linears(stage, rows); break;
-        case Stage::Kind::attend: run_attend(stage); break;
-        case Stage::Kind::experts: run_experts(stage, rows); break;
+        case Stage::Kind::rows:
+          run_rows(stage, rows);
+          break;
+        case Stage::Kind::linear:
+          run_linears(stage, rows);
+          break;
+        case Stage::Kind::attend:
+          run_attend(stage);
+          break;
+        case Stage::Kind::experts:
+          run_experts(stage, rows);
+          break;
       }
     }
     if (moe_layers_ > 0) stats_.distinct_experts /= moe_layers_;
@@ -158,8 +166,7 @@ class Executor final : public CpuBackend {
     stats_ = {};
     stats_.rows = rows_;
     moe_layers_ = 0;
-    for (size_t i = 0; i < floats_.size(); ++i)
-      floats_[i].reserve(static_cast<size_t>(rows_ * plan_.float_widths[i]));
+    for (size_t i = 0; i < floats_.size(); ++i) floats_[i].reserve(static_cast<size_t>(rows_ * plan_.float_widths[i]));
     for (size_t i = 0; i < quants_.size(); ++i) quants_[i].reserve(rows_, plan_.quants[i].width, plan_.quants[i].sums);
     for (size_t v = 0; v < plan_.values.size(); ++v) {
       if (plan_.values[v].kind != ValueKind::routes) continue;
@@ -228,22 +235,21 @@ class Executor final : public CpuBackend {
   // --- row stages -------------------------------------------------------------------------------------------------
   void run_rows(const Stage& stage, int64_t rows) {
     const int64_t per_job = rows >= kManyRows ? kRowsPerJob : 1;
-    run_jobs(
-        (rows + per_job - 1) / per_job,
-        [&](int64_t job, int thread) {
-          for (int64_t row = job * per_job; row < std::min((job + 1) * per_job, rows); ++row) {
-            for (const RowItem& item : stage.rows) {
-              if (profile_ == nullptr) {
-                run_item(item, row, rows);
-                continue;
-              }
-              const auto start = Clock::now();
-              run_item(item, row, rows);
-              add_time(thread, item.op, seconds_since(start));
-            }
-          }
-        },
-        [](int64_t) -> const Op* { return nullptr; });
+    run_jobs((rows + per_job - 1) / per_job,
+             [&](int64_t job, int thread) {
+               for (int64_t row = job * per_job; row < std::min((job + 1) * per_job, rows); ++row) {
+                 for (const RowItem& item : stage.rows) {
+                   if (profile_ == nullptr) {
+                     run_item(item, row, rows);
+                     continue;
+                   }
+                   const auto start = Clock::now();
+                   run_item(item, row, rows);
+                   add_time(thread, item.op, seconds_since(start));
+                 }
+               }
+             },
+             [](int64_t) -> const Op* { return nullptr; });
   }
 
   void run_item(const RowItem& item, int64_t row, int64_t rows) {
@@ -298,13 +304,13 @@ class Executor final : public CpuBackend {
                              floats(item.output, row));
         return;
       case RowItem::Kind::gather:
-        std::memcpy(floats(item.output, row),
-                    floats(item.input, batch_->sampled_rows[static_cast<size_t>(row)]),
+        std::memcpy(floats(item.output, row), floats(item.input, batch_->sampled_rows[static_cast<size_t>(row)]),
                     static_cast<size_t>(place(item.output).width) * sizeof(float));
         return;
       case RowItem::Kind::append: {
         const SequenceRows& sequence = batch_->sequences[static_cast<size_t>(sequence_of_[static_cast<size_t>(row)])];
-        const auto call = make_attention_call(std::get<op::Attend>(op.action), *batch_, cache_, nullptr, nullptr, nullptr);
+        const auto call =
+            make_attention_call(std::get<op::Attend>(op.action), *batch_, cache_, nullptr, nullptr, nullptr);
         attention_.append(call, sequence, static_cast<int32_t>(row) - sequence.first_row, 1, floats(op.inputs[1], 0),
                           floats(op.inputs[2], 0));
         return;
@@ -316,8 +322,9 @@ class Executor final : public CpuBackend {
       case RowItem::Kind::choose: {
         const auto& route = std::get<op::Route>(op.action);
         Routes& routes = routes_[static_cast<size_t>(item.output)];
-        const cpu::RouteRule rule = {static_cast<int32_t>(route.router->rows), route.top_k, route.renormalise,
-                                     route.per_expert_scale != nullptr ? route.per_expert_scale->values.data() : nullptr};
+        const cpu::RouteRule rule = {
+            static_cast<int32_t>(route.router->rows), route.top_k, route.renormalise,
+            route.per_expert_scale != nullptr ? route.per_expert_scale->values.data() : nullptr};
         elementwise_.route(rule, floats(item.input, row), routes.experts.data() + row * route.top_k,
                            routes.weights.data() + row * route.top_k);
         return;
@@ -349,8 +356,8 @@ class Executor final : public CpuBackend {
       const auto cuts = static_cast<int32_t>(std::clamp<int64_t>((wanted + pieces - 1) / pieces, 1, chunks));
       for (int64_t first = 0; first < m.tiles; first += per_job) {
         for (int32_t cut = 0; cut < cuts; ++cut) {
-          linear_jobs_.push_back({&item, first, std::min(first + per_job, m.tiles), chunks * cut / cuts,
-                                  chunks * (cut + 1) / cuts});
+          linear_jobs_.push_back(
+              {&item, first, std::min(first + per_job, m.tiles), chunks * cut / cuts, chunks * (cut + 1) / cuts});
         }
       }
       count_bytes(item.op, static_cast<double>(m.bytes()));
@@ -438,12 +445,14 @@ class Executor final : public CpuBackend {
     const auto distinct = static_cast<double>(routes.groups.groups().size());
     stats_.distinct_experts += distinct;
     ++moe_layers_;
-    count_bytes(stage.op, distinct * static_cast<double>(matrices.gate->bytes() + matrices.up->bytes() +
-                                                         matrices.down->bytes()));
+    count_bytes(stage.op,
+                distinct * static_cast<double>(matrices.gate->bytes() + matrices.up->bytes() + matrices.down->bytes()));
     if (profile_ != nullptr) profile_->serial_seconds += seconds_since(start);
     const auto op_of = [&](int64_t) { return stage.op; };
-    run_jobs(experts_.gate_up_jobs(), [&](int64_t job, int thread) { experts_.gate_up(job, thread); }, op_of);
-    run_jobs(experts_.down_jobs(), [&](int64_t job, int thread) { experts_.down(job, thread); }, op_of);
+    run_jobs(
+        experts_.gate_up_jobs(), [&](int64_t job, int thread) { experts_.gate_up(job, thread); }, op_of);
+    run_jobs(
+        experts_.down_jobs(), [&](int64_t job, int thread) { experts_.down(job, thread); }, op_of);
   }
 
   const Program& program_;

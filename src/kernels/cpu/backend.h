@@ -1,6 +1,6 @@
 // The CPU backend: a program compiled into stages over one thread team (plan.h), quantised weights packed once
-// (layout.h), kernels chosen by instruction set. Same bits as the reference on every instruction set, for every number of
-// threads and rows (docs/NUMERICS.md).
+// (layout.h), kernels chosen by instruction set. Same bits as the reference on every instruction set, for every number
+// of threads and rows (docs/NUMERICS.md).
 #pragma once
 
 #include <memory>

@@ -120,8 +120,8 @@ void ExpertPass::gate_up(int64_t job, int thread) {
         const auto [begin, end] = tiles_of(matrix, block);
         for (int64_t tile = begin; tile < end; ++tile) {
           const std::byte* next = tile + 1 < end ? tile_address(matrix, group.expert, tile + 1) : after;
-          multiply_tile(linear_, matrix, group.expert, tile, x, out + (tile - begin) * matrix.tile_outputs, kBlockValues,
-                        next);
+          multiply_tile(linear_, matrix, group.expert, tile, x, out + (tile - begin) * matrix.tile_outputs,
+                        kBlockValues, next);
         }
       };
       const bool more = block + 1 < last_block;
@@ -162,13 +162,13 @@ void ExpertPass::down(int64_t job, int thread) {
         for (int32_t r = 0; r < h.rows; ++r) h.floats[r] = h_floats_.data() + (group.first + first + r) * inner_;
       }
       for (int64_t tile = first_tile; tile < last_tile; ++tile) {
-        const std::byte* next = tile + 1 < last_tile      ? tile_address(matrix, group.expert, tile + 1)
+        const std::byte* next = tile + 1 < last_tile    ? tile_address(matrix, group.expert, tile + 1)
                                 : g + 1 < groups.size() ? tile_address(matrix, groups[g + 1].expert, first_tile)
                                                         : nullptr;
-        multiply_tile(linear_, matrix, group.expert, tile, h,
-                      scratch.partials.data() + (group.first + first) * width +
-                          (tile - first_tile) * matrix.tile_outputs,
-                      width, next);
+        multiply_tile(
+            linear_, matrix, group.expert, tile, h,
+            scratch.partials.data() + (group.first + first) * width + (tile - first_tile) * matrix.tile_outputs, width,
+            next);
       }
     }
   }
@@ -177,9 +177,8 @@ void ExpertPass::down(int64_t job, int thread) {
   const int64_t count = std::min(last_tile * matrix.tile_outputs, outputs) - first_output;
   const int32_t top_k = call_.groups->top_k();
   for (int64_t row = 0; row < call_.rows; ++row) {
-    linear_.combine({scratch.partials.data(), call_.groups->place().data() + row * top_k,
-                     call_.weights + row * top_k, top_k, width, call_.out + row * outputs + first_output,
-                     static_cast<int32_t>(count)});
+    linear_.combine({scratch.partials.data(), call_.groups->place().data() + row * top_k, call_.weights + row * top_k,
+                     top_k, width, call_.out + row * outputs + first_output, static_cast<int32_t>(count)});
   }
 }
 

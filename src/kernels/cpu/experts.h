@@ -32,7 +32,7 @@ struct ExpertCall {
   const ActivationBuffer* quant;  // int8 rows, when gate or up is quantised
   const float* floats;            // [rows, K], when gate or up is a float matrix
   int64_t rows;
-  float* out;                     // [rows, outputs]
+  float* out;  // [rows, outputs]
 };
 
 class ExpertPass {
@@ -63,8 +63,8 @@ class ExpertPass {
   ExpertCall call_{};
   uint64_t calls_ = 0;
   bool quantised_input_ = false, float_input_ = false;
-  int64_t inner_ = 0;          // width of h
-  int64_t h_blocks_ = 0;       // pieces of 32 of it
+  int64_t inner_ = 0;     // width of h
+  int64_t h_blocks_ = 0;  // pieces of 32 of it
   int64_t blocks_per_job_ = 1, pieces_ = 1, tiles_per_job_ = 1;
   int64_t gate_up_jobs_ = 0, down_jobs_ = 0;
   ActivationBuffer h_;           // [routes] in the order of groups

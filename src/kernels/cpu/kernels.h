@@ -35,13 +35,13 @@ struct FloatCall {
 
 /// The weighted sum over a row's slots, in slot order: y = w_0 * d_0, then y = fma(w_s, d_s, y).
 struct CombineCall {
-  const float* partials;   // [places][width]: the down outputs of every route
-  const int32_t* places;   // [top_k] of this row
-  const float* weights;    // [top_k]
+  const float* partials;  // [places][width]: the down outputs of every route
+  const int32_t* places;  // [top_k] of this row
+  const float* weights;   // [top_k]
   int32_t top_k;
-  int64_t width;           // floats per place, a multiple of 16
+  int64_t width;  // floats per place, a multiple of 16
   float* out;
-  int32_t outputs;         // at most width
+  int32_t outputs;  // at most width
 };
 
 struct LinearKernels {

@@ -85,8 +85,7 @@ class Compiler {
     int32_t ready = 0;
     for (ValueId input : op.inputs) ready = std::max(ready, after(input, value(op.output).extent));
     const int32_t at = row_stage(value(op.output).extent, ready);
-    plan_.stages[static_cast<size_t>(at)].rows.push_back(
-        {kind, &op, op.inputs.empty() ? -1 : op.inputs[0], op.output});
+    plan_.stages[static_cast<size_t>(at)].rows.push_back({kind, &op, op.inputs.empty() ? -1 : op.inputs[0], op.output});
     for (ValueId input : op.inputs) read(input, at);
     made(op.output, at, op);
   }
@@ -143,8 +142,7 @@ class Compiler {
   void place(const op::Attend& attend, const Op& op) {
     // A layer may be attended to more than once: new positions come after the readers of the old ones.
     int32_t& last = last_attend_[static_cast<size_t>(attend.cache_layer)];
-    const int32_t ready =
-        std::max({after(op.inputs[1], Extent::rows), after(op.inputs[2], Extent::rows), last + 1});
+    const int32_t ready = std::max({after(op.inputs[1], Extent::rows), after(op.inputs[2], Extent::rows), last + 1});
     const int32_t append = row_stage(Extent::rows, ready);
     plan_.stages[static_cast<size_t>(append)].rows.push_back({RowItem::Kind::append, &op, op.inputs[1], op.inputs[2]});
     read(op.inputs[1], append);
@@ -220,33 +218,47 @@ class Compiler {
 
 std::string_view name_of(RowItem::Kind kind) {
   switch (kind) {
-    case RowItem::Kind::embed: return "embed";
-    case RowItem::Kind::rms_norm: return "norm";
-    case RowItem::Kind::rope: return "rope";
-    case RowItem::Kind::add: return "add";
-    case RowItem::Kind::gate: return "gate";
-    case RowItem::Kind::scale: return "scale";
-    case RowItem::Kind::softcap: return "softcap";
-    case RowItem::Kind::gather: return "gather";
-    case RowItem::Kind::append: return "append";
-    case RowItem::Kind::quantise: return "quantise";
-    case RowItem::Kind::choose: return "choose";
+    case RowItem::Kind::embed:
+      return "embed";
+    case RowItem::Kind::rms_norm:
+      return "norm";
+    case RowItem::Kind::rope:
+      return "rope";
+    case RowItem::Kind::add:
+      return "add";
+    case RowItem::Kind::gate:
+      return "gate";
+    case RowItem::Kind::scale:
+      return "scale";
+    case RowItem::Kind::softcap:
+      return "softcap";
+    case RowItem::Kind::gather:
+      return "gather";
+    case RowItem::Kind::append:
+      return "append";
+    case RowItem::Kind::quantise:
+      return "quantise";
+    case RowItem::Kind::choose:
+      return "choose";
   }
   return "?";
 }
 
 }  // namespace
 
-Plan compile(const Program& program, const WeightMemory& weights) { return Compiler(program, weights).compile(); }
+Plan compile(const Program& program, const WeightMemory& weights) {
+  return Compiler(program, weights).compile();
+}
 
 std::string to_text(const Program&, const Plan& plan) {
   std::string text;
   for (size_t i = 0; i < plan.stages.size(); ++i) {
     const Stage& stage = plan.stages[i];
-    text += fmt::format("{:4} {:<8}", i, stage.kind == Stage::Kind::rows      ? "rows"
-                                         : stage.kind == Stage::Kind::linear  ? "linear"
-                                         : stage.kind == Stage::Kind::attend  ? "attend"
-                                                                              : "experts");
+    text += fmt::format("{:4} {:<8}", i,
+                        stage.kind == Stage::Kind::rows     ? "rows"
+                        : stage.kind == Stage::Kind::linear ? "linear"
+                        : stage.kind == Stage::Kind::attend ? "attend"
+                                                            : "experts");
     for (const RowItem& item : stage.rows) text += fmt::format(" {}({})", name_of(item.kind), item.op->name);
     for (const LinearItem& item : stage.linears) text += fmt::format(" {}", item.op->name);
     if (stage.op != nullptr) text += fmt::format(" {}", stage.op->name);

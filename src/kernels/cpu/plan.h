@@ -56,9 +56,9 @@ struct QuantBufferSpec {
 
 struct Plan {
   std::vector<Stage> stages;
-  std::vector<ValuePlace> values;         // the program's, then the router logits
-  std::vector<int32_t> float_widths;      // floats per row of each float buffer
-  std::vector<QuantBufferSpec> quants;    // int8 buffers
+  std::vector<ValuePlace> values;       // the program's, then the router logits
+  std::vector<int32_t> float_widths;    // floats per row of each float buffer
+  std::vector<QuantBufferSpec> quants;  // int8 buffers
 };
 
 /// Compiles `program`; the plan refers to its ops and to the matrices of `weights`.

@@ -13,8 +13,8 @@ struct OpProfile {
 };
 
 struct StageProfile {
-  double seconds = 0;                 // wall, barrier included
-  std::vector<double> wait_seconds;   // per thread: stage time minus its own work
+  double seconds = 0;                // wall, barrier included
+  std::vector<double> wait_seconds;  // per thread: stage time minus its own work
 };
 
 /// Sums over `steps` steps.

@@ -49,7 +49,9 @@ void release_pages(const std::byte* begin, size_t size) {
 
 }  // namespace
 
-WeightMemory::WeightMemory(WeightMemory&& other) noexcept { *this = std::move(other); }
+WeightMemory::WeightMemory(WeightMemory&& other) noexcept {
+  *this = std::move(other);
+}
 
 WeightMemory& WeightMemory::operator=(WeightMemory&& other) noexcept {
   std::swap(matrices_, other.matrices_);
@@ -96,7 +98,8 @@ Expected<WeightMemory> WeightMemory::create(const Program& program, ThreadTeam& 
                 format_bytes(static_cast<double>(span)), format_bytes(static_cast<double>(available_memory())));
   }
   // One huge page more, to start on a boundary.
-  void* raw = mmap(nullptr, span + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* raw =
+      mmap(nullptr, span + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (raw == MAP_FAILED) {
     return fail(ErrorCode::capacity, "cannot reserve {} for the weights: {}", format_bytes(static_cast<double>(span)),
                 std::strerror(errno));

@@ -29,9 +29,9 @@ using PackProgress = std::function<void(uint64_t done, uint64_t total)>;
 
 class WeightMemory {
  public:
-  /// Packs every matrix that the program multiplies with, on all threads of the team. release_source: gives the pages of
-  /// each packed matrix back to the operating system as soon as it is packed; only for weights in a mapped file, whose
-  /// pages come back by themselves when somebody reads them.
+  /// Packs every matrix that the program multiplies with, on all threads of the team. release_source: gives the pages
+  /// of each packed matrix back to the operating system as soon as it is packed; only for weights in a mapped file,
+  /// whose pages come back by themselves when somebody reads them.
   static Expected<WeightMemory> create(const Program& program, ThreadTeam& team, bool release_source,
                                        const PackProgress& progress);
 
