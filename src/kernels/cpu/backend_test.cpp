@@ -32,7 +32,7 @@ ModelConfig moe_config(const std::string& architecture, int32_t experts, int32_t
   ModelConfig c = small_config(architecture);
   c.experts = experts;
   c.top_k = top_k;
-  c.expert_inner = 128;
+  c.expert_inner = 256;
   return c;
 }
 
