@@ -5,7 +5,7 @@
 
 #include "base/memory.h"
 #include "base/result.h"
-#include "kernels/cpu/isa.h"
+#include "kernels/cpu/backend.h"
 #include "kernels/reference/backend.h"
 #include "kv/pages.h"
 
@@ -84,10 +84,18 @@ Expected<int32_t> choose_pages(const EngineOptions& options, const Model& model,
 }
 
 Expected<std::unique_ptr<Backend>> make_backend(const Program& program, const EngineOptions& options,
-                                                const ProgressCallback&) {
-  const int threads = options.threads > 0 ? options.threads : default_threads();
+                                                const ProgressCallback& progress) {
   COHORT_ASSIGN(const ActivationMode mode, parse_activations(options.activations));
-  return make_reference_backend(program, {threads, mode});
+  if (options.backend == "reference") {
+    return make_reference_backend(program, {options.threads > 0 ? options.threads : default_threads(), mode});
+  }
+  CpuOptions cpu;
+  COHORT_ASSIGN(cpu.isa, parse_isa(options.isa));
+  cpu.threads = options.threads;
+  COHORT_ASSIGN(auto backend, make_cpu_backend(program, cpu, [&](uint64_t done, uint64_t total) {
+                  if (progress) progress("packing weights", static_cast<double>(done) / static_cast<double>(total));
+                }));
+  return std::unique_ptr<Backend>(std::move(backend));
 }
 
 }  // namespace cohort

@@ -78,8 +78,8 @@ class Executor final : public CpuBackend {
         thread_scratch_(static_cast<size_t>(threads)),
         busy_(static_cast<size_t>(threads)) {}
 
-  Expected<void> load(const CpuOptions& options, const PackProgress& progress) {
-    COHORT_ASSIGN(weights_, WeightMemory::create(program_, team_, options.release_source, progress));
+  Expected<void> load(const PackProgress& progress) {
+    COHORT_ASSIGN(weights_, WeightMemory::create(program_, team_, progress));
     plan_ = compile(program_, weights_);
     floats_.resize(plan_.float_widths.size());
     quants_.resize(plan_.quants.size());
@@ -510,7 +510,7 @@ Expected<std::unique_ptr<CpuBackend>> make_cpu_backend(const Program& program, c
   }
   const int threads = options.threads == 0 ? cpu::available_cores() : options.threads;
   auto backend = std::make_unique<cpu::Executor>(program, options, threads);
-  COHORT_TRY(backend->load(options, progress));
+  COHORT_TRY(backend->load(progress));
   return backend;
 }
 

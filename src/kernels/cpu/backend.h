@@ -18,8 +18,6 @@ struct CpuOptions {
   /// 0: one per core that this process may use. At most kMaxThreads.
   int threads = 0;
   bool pin = false;
-  /// The weights lie in a mapped file: give its pages back as they are packed, so that one copy stays resident.
-  bool release_source = false;
 
   static constexpr int kMaxThreads = 1024;
 };

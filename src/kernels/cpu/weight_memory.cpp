@@ -5,7 +5,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -39,13 +43,34 @@ std::vector<const Weight*> matrices_of(const Program& program) {
   return weights;
 }
 
-/// Drops the resident pages that lie wholly inside [begin, begin + size).
-void release_pages(const std::byte* begin, size_t size) {
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto first = (reinterpret_cast<uintptr_t>(begin) + page - 1) / page * page;
-  const auto last = (reinterpret_cast<uintptr_t>(begin) + size) / page * page;
-  if (last > first) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
-}
+/// The parts of the address space that are read-only maps of files: their pages can be dropped and come back by
+/// themselves.
+class FileMaps {
+ public:
+  FileMaps() {
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+      unsigned long begin = 0, end = 0, inode = 0;
+      char mode[8] = {};
+      if (std::sscanf(line.c_str(), "%lx-%lx %7s %*s %*s %lu", &begin, &end, mode, &inode) != 4) continue;
+      if (inode != 0 && std::string_view(mode).starts_with("r--")) ranges_.emplace_back(begin, end);
+    }
+  }
+
+  /// Drops the resident pages that lie wholly inside [begin, begin + size) if those are of a file.
+  void release(const std::byte* begin, size_t size) const {
+    const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    const auto first = (reinterpret_cast<uintptr_t>(begin) + page - 1) / page * page;
+    const auto last = (reinterpret_cast<uintptr_t>(begin) + size) / page * page;
+    if (last <= first) return;
+    for (const auto& [from, to] : ranges_) {
+      if (from <= first && last <= to) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+    }
+  }
+
+ private:
+  std::vector<std::pair<uintptr_t, uintptr_t>> ranges_;
+};
 
 }  // namespace
 
@@ -64,8 +89,7 @@ WeightMemory::~WeightMemory() {
   if (memory_ != nullptr) munmap(memory_, size_);
 }
 
-Expected<WeightMemory> WeightMemory::create(const Program& program, ThreadTeam& team, bool release_source,
-                                            const PackProgress& progress) {
+Expected<WeightMemory> WeightMemory::create(const Program& program, ThreadTeam& team, const PackProgress& progress) {
   WeightMemory memory;
   const auto weights = matrices_of(program);
   size_t total = 0;
@@ -92,7 +116,7 @@ Expected<WeightMemory> WeightMemory::create(const Program& program, ThreadTeam& 
   }
   if (total == 0) return memory;
   const size_t span = (total + kHugePage - 1) / kHugePage * kHugePage;
-  if (span > available_memory() && !release_source) {
+  if (span > available_memory()) {
     return fail(ErrorCode::capacity,
                 "packing the weights needs {} of memory and {} is available; free memory or use a smaller type",
                 format_bytes(static_cast<double>(span)), format_bytes(static_cast<double>(available_memory())));
@@ -112,6 +136,7 @@ Expected<WeightMemory> WeightMemory::create(const Program& program, ThreadTeam& 
   if (kHugePage > before) munmap(memory.memory_ + span, kHugePage - before);
   madvise(memory.memory_, span, MADV_HUGEPAGE);  // only advice: small pages cost 3 to 19% (docs/perf/cpu.md)
 
+  const FileMaps maps;
   uint64_t done = 0;
   std::byte* next = memory.memory_;
   for (const Weight* weight : weights) {
@@ -128,11 +153,9 @@ Expected<WeightMemory> WeightMemory::create(const Program& program, ThreadTeam& 
         const int64_t expert = (first + i) / packed.tiles, tile = (first + i) % packed.tiles;
         pack_tile(*weight, packed.shape, expert, tile, const_cast<std::byte*>(packed.tile(expert, tile)));
       });
-      if (release_source) {
-        for (int64_t expert = first / packed.tiles; expert <= (first + count - 1) / packed.tiles; ++expert) {
-          if ((expert + 1) * packed.tiles <= first + count)
-            release_pages(weight->slices[static_cast<size_t>(expert)], weight->slice_bytes());
-        }
+      for (int64_t expert = first / packed.tiles; expert <= (first + count - 1) / packed.tiles; ++expert) {
+        if ((expert + 1) * packed.tiles <= first + count)
+          maps.release(weight->slices[static_cast<size_t>(expert)], weight->slice_bytes());
       }
       done += static_cast<uint64_t>(count * packed.shape.tile_bytes);
       if (progress) progress(done, total);

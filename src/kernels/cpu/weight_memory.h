@@ -29,11 +29,10 @@ using PackProgress = std::function<void(uint64_t done, uint64_t total)>;
 
 class WeightMemory {
  public:
-  /// Packs every matrix that the program multiplies with, on all threads of the team. release_source: gives the pages
-  /// of each packed matrix back to the operating system as soon as it is packed; only for weights in a mapped file,
-  /// whose pages come back by themselves when somebody reads them.
-  static Expected<WeightMemory> create(const Program& program, ThreadTeam& team, bool release_source,
-                                       const PackProgress& progress);
+  /// Packs every quantised matrix that the program multiplies with, on all threads of the team. Pages of a mapped file
+  /// are given back to the operating system as soon as their matrix is packed, so that about one copy is resident.
+  /// capacity when the packed weights do not fit into memory.
+  static Expected<WeightMemory> create(const Program& program, ThreadTeam& team, const PackProgress& progress);
 
   WeightMemory() = default;
   WeightMemory(WeightMemory&& other) noexcept;
