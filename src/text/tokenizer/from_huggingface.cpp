@@ -51,27 +51,27 @@ class Builder {
     if (!value.is_object()) {
       return fail(ErrorCode::corrupt, "\"model\" is not a JSON object");
     }
-    const JsonFields fields(value, "model");
+    const JsonObject fields(value, "model");
     // Older files leave the type out.
-    COHORT_ASSIGN(const std::string type, fields.string("type", file_.has_scores   ? "Unigram"
-                                                                : file_.has_merges ? "BPE"
-                                                                                   : ""));
+    COHORT_ASSIGN(const std::string type, fields.get_string("type", file_.has_scores   ? "Unigram"
+                                                                    : file_.has_merges ? "BPE"
+                                                                                       : ""));
     if (type == "BPE") {
-      return bpe(JsonFields(value, "model BPE"));
+      return bpe(JsonObject(value, "model BPE"));
     }
     if (type == "Unigram") {
-      return unigram(JsonFields(value, "model Unigram"));
+      return unigram(JsonObject(value, "model Unigram"));
     }
     return fail(ErrorCode::unsupported, "model \"{}\" is not supported; supported are BPE and Unigram",
                 repair_utf8(std::string_view(type).substr(0, 80)));
   }
 
-  Expected<void> bpe(const JsonFields& fields) {
+  Expected<void> bpe(const JsonObject& fields) {
     if (!file_.has_vocab || !file_.has_merges) {
-      return fields.wrong(file_.has_vocab ? "merges" : "vocab", file_.has_vocab ? "a list" : "an object");
+      return wrong_field(fields, file_.has_vocab ? "merges" : "vocab", file_.has_vocab ? "a list" : "an object");
     }
     for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-      COHORT_ASSIGN(const std::string text, fields.string(affix, ""));
+      COHORT_ASSIGN(const std::string text, fields.get_string(affix, ""));
       if (!text.empty()) {
         return fail(ErrorCode::unsupported, "model BPE with {} \"{}\" is not supported", affix,
                     repair_utf8(text.substr(0, 80)));
@@ -83,10 +83,10 @@ class Builder {
     COHORT_ASSIGN(Vocabulary vocabulary, Vocabulary::create(std::move(file_.vocab), limits_));
     model_vocabulary_ = std::make_shared<const Vocabulary>(std::move(vocabulary));
     BpeConfig config;
-    COHORT_ASSIGN(config.ignore_merges, fields.boolean("ignore_merges", false));
-    COHORT_ASSIGN(config.byte_fallback, fields.boolean("byte_fallback", false));
-    COHORT_ASSIGN(config.fuse_unknown, fields.boolean("fuse_unk", false));
-    COHORT_ASSIGN(const std::string unknown, fields.string("unk_token", ""));
+    COHORT_ASSIGN(config.ignore_merges, fields.get_bool("ignore_merges", false));
+    COHORT_ASSIGN(config.byte_fallback, fields.get_bool("byte_fallback", false));
+    COHORT_ASSIGN(config.fuse_unknown, fields.get_bool("fuse_unk", false));
+    COHORT_ASSIGN(const std::string unknown, fields.get_string("unk_token", ""));
     if (!unknown.empty()) {
       config.unknown = model_vocabulary_->find(unknown);
     }
@@ -102,9 +102,9 @@ class Builder {
     return {};
   }
 
-  Expected<void> unigram(const JsonFields& fields) {
+  Expected<void> unigram(const JsonObject& fields) {
     if (!file_.has_scores) {
-      return fields.wrong("vocab", "a list of [text, score]");
+      return wrong_field(fields, "vocab", "a list of [text, score]");
     }
     std::vector<std::pair<std::string, int32_t>> tokens;
     std::vector<double> scores;
@@ -117,13 +117,13 @@ class Builder {
     model_vocabulary_ = std::make_shared<const Vocabulary>(std::move(vocabulary));
     UnigramConfig config;
     if (fields.find("unk_id") != nullptr) {
-      COHORT_ASSIGN(const size_t id, fields.number("unk_id", 0, INT32_MAX));
+      COHORT_ASSIGN(const size_t id, get_count(fields, "unk_id", 0, INT32_MAX));
       if (id >= model_vocabulary_->size()) {
-        return fields.wrong("unk_id", "the id of a token");
+        return wrong_field(fields, "unk_id", "the id of a token");
       }
       config.unknown = static_cast<int32_t>(id);
     }
-    COHORT_ASSIGN(config.byte_fallback, fields.boolean("byte_fallback", false));
+    COHORT_ASSIGN(config.byte_fallback, fields.get_bool("byte_fallback", false));
     parts_.unk = config.unknown;
     const std::vector<bool> usable(model_vocabulary_->size(), true);
     COHORT_ASSIGN(parts_.model, make_unigram(model_vocabulary_, std::move(scores), usable, config, limits_));
@@ -136,19 +136,19 @@ class Builder {
     if (!value.is_object()) {
       return fail(ErrorCode::corrupt, "{} is not a list of objects", component);
     }
-    const JsonFields fields(value, component);
+    const JsonObject fields(value, component);
     AddedToken token;
-    COHORT_ASSIGN(token.content, fields.string("content"));
-    COHORT_ASSIGN(token.special, fields.boolean("special", false));
-    COHORT_ASSIGN(token.single_word, fields.boolean("single_word", false));
-    COHORT_ASSIGN(token.lstrip, fields.boolean("lstrip", false));
-    COHORT_ASSIGN(token.rstrip, fields.boolean("rstrip", false));
-    COHORT_ASSIGN(token.normalized, fields.boolean("normalized", !token.special));
+    COHORT_ASSIGN(token.content, fields.get_string("content"));
+    COHORT_ASSIGN(token.special, fields.get_bool("special", false));
+    COHORT_ASSIGN(token.single_word, fields.get_bool("single_word", false));
+    COHORT_ASSIGN(token.lstrip, fields.get_bool("lstrip", false));
+    COHORT_ASSIGN(token.rstrip, fields.get_bool("rstrip", false));
+    COHORT_ASSIGN(token.normalized, fields.get_bool("normalized", !token.special));
     if (!id) {
       if (fields.find("id") == nullptr) {
-        return fields.wrong("id", "a token id");
+        return wrong_field(fields, "id", "a token id");
       }
-      COHORT_ASSIGN(id, fields.number("id", 0, INT32_MAX));
+      COHORT_ASSIGN(id, get_count(fields, "id", 0, INT32_MAX));
     }
     // What the model's vocabulary says counts: that is the id which encoding gives.
     token.id = model_vocabulary_->find(token.content).value_or(static_cast<int32_t>(*id));
@@ -176,13 +176,13 @@ class Builder {
     }
     if (const json* decoder = config_.find("added_tokens_decoder"); decoder != nullptr) {
       if (!decoder->is_object()) {
-        return config_.wrong("added_tokens_decoder", "an object");
+        return wrong_field(config_, "added_tokens_decoder", "an object");
       }
       for (const auto& [key, value] : decoder->items()) {
         size_t id = 0;
         const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
         if (error != std::errc() || end != key.data() + key.size() || id > INT32_MAX) {
-          return config_.wrong("added_tokens_decoder", "an object with token ids as keys");
+          return wrong_field(config_, "added_tokens_decoder", "an object with token ids as keys");
         }
         COHORT_TRY(add_token(value, "tokenizer_config.json: added_tokens_decoder", id));
       }
@@ -205,12 +205,12 @@ class Builder {
   Expected<std::string> config_token(const char* name) const {
     const json* value = config_.find(name);
     if (value != nullptr && value->is_object()) {
-      return JsonFields(*value, "tokenizer_config.json: " + std::string(name)).string("content", "");
+      return JsonObject(*value, "tokenizer_config.json: " + std::string(name)).get_string("content", "");
     }
     if (value != nullptr && !value->is_string()) {
-      return config_.wrong(name, "a string");
+      return wrong_field(config_, name, "a string");
     }
-    return config_.string(name, "");
+    return config_.get_string(name, "");
   }
 
   /// The model's tokens and the added ones.
@@ -257,7 +257,7 @@ class Builder {
     const json list = value->is_array() ? *value : json::array({*value});
     for (const json& id : list) {
       if (!id.is_number_unsigned() || id.get<uint64_t>() > INT32_MAX) {
-        return generation_.wrong("eos_token_id", "a token id or a list of them");
+        return wrong_field(generation_, "eos_token_id", "a token id or a list of them");
       }
       ends.push_back(id.get<int32_t>());
     }
@@ -279,8 +279,8 @@ class Builder {
     COHORT_ASSIGN(PostProcessor around, build_post_processor(field("post_processor"), limits_));
     // tokenizer_config.json overrides the post-processor, as transformers has it.
     if (config_.find("add_bos_token") != nullptr || config_.find("add_eos_token") != nullptr) {
-      COHORT_ASSIGN(const bool bos, config_.boolean("add_bos_token", false));
-      COHORT_ASSIGN(const bool eos, config_.boolean("add_eos_token", false));
+      COHORT_ASSIGN(const bool bos, config_.get_bool("add_bos_token", false));
+      COHORT_ASSIGN(const bool eos, config_.get_bool("add_eos_token", false));
       around = {};
       if (bos && parts_.bos) {
         around.prefix.push_back(*parts_.bos);
@@ -302,7 +302,7 @@ class Builder {
   }
 
   HuggingFaceFile file_;
-  JsonFields config_, generation_;
+  JsonObject config_, generation_;
   const TokenizerLimits& limits_;
   std::shared_ptr<const Vocabulary> model_vocabulary_;
   std::vector<AddedToken> added_;
@@ -316,8 +316,11 @@ class Builder {
 Expected<Tokenizer> Tokenizer::from_huggingface(std::string_view tokenizer_json, std::string_view tokenizer_config,
                                                 std::string_view generation_config, const TokenizerLimits& limits) {
   COHORT_ASSIGN(HuggingFaceFile file, read_huggingface_file(tokenizer_json, limits));
-  COHORT_ASSIGN(const json config, read_json_object(tokenizer_config, "tokenizer_config.json", limits));
-  COHORT_ASSIGN(const json generation, read_json_object(generation_config, "generation_config.json", limits));
+  const auto parsed = [](std::string_view text, std::string_view name) -> Expected<json> {
+    return text.empty() ? Expected<json>(json::object()) : parse_json(text, name);
+  };
+  COHORT_ASSIGN(const json config, parsed(tokenizer_config, "tokenizer_config.json"));
+  COHORT_ASSIGN(const json generation, parsed(generation_config, "generation_config.json"));
   try {
     auto parts = Builder(std::move(file), config, generation, limits).run();
     if (!parts) {

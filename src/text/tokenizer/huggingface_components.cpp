@@ -24,7 +24,7 @@ Expected<std::string> type_of(const json& value, std::string_view component) {
   if (!value.is_object()) {
     return fail(ErrorCode::corrupt, "{} is not a JSON object", component);
   }
-  return JsonFields(value, std::string(component)).string("type");
+  return JsonObject(value, std::string(component)).get_string("type");
 }
 
 tl::unexpected<Error> unsupported(std::string_view component, std::string_view type, std::string_view known) {
@@ -41,10 +41,10 @@ Expected<void> check_steps(size_t steps, std::string_view component, const Token
 
 /// Calls visit(element) for the elements of a "Sequence".
 template <class Visit>
-Expected<void> for_each_element(const JsonFields& fields, const char* field, Visit&& visit) {
+Expected<void> for_each_element(const JsonObject& fields, const char* field, Visit&& visit) {
   const json* list = fields.find(field);
   if (list == nullptr || !list->is_array()) {
-    return fields.wrong(field, "a list");
+    return wrong_field(fields, field, "a list");
   }
   for (const json& element : *list) {
     COHORT_TRY(visit(element));
@@ -58,18 +58,18 @@ struct PatternField {
   std::shared_ptr<const Pattern> regex;
 };
 
-Expected<PatternField> pattern_field(const JsonFields& fields, const TokenizerLimits& limits) {
+Expected<PatternField> pattern_field(const JsonObject& fields, const TokenizerLimits& limits) {
   const json* pattern = fields.find("pattern");
   if (pattern == nullptr || !pattern->is_object()) {
-    return fields.wrong("pattern", "{\"String\": ...} or {\"Regex\": ...}");
+    return wrong_field(fields, "pattern", "{\"String\": ...} or {\"Regex\": ...}");
   }
-  const JsonFields inner(*pattern, fields.component());
+  const JsonObject inner(*pattern, fields.where());
   PatternField result;
   if (inner.find("String") != nullptr) {
-    COHORT_ASSIGN(result.string, inner.string("String"));
+    COHORT_ASSIGN(result.string, inner.get_string("String"));
     return result;
   }
-  COHORT_ASSIGN(const std::string regex, inner.string("Regex"));
+  COHORT_ASSIGN(const std::string regex, inner.get_string("Regex"));
   COHORT_ASSIGN(Pattern compiled, Pattern::compile(regex, limits));
   result.regex = std::make_shared<const Pattern>(std::move(compiled));
   return result;
@@ -81,10 +81,10 @@ Expected<std::shared_ptr<const Pattern>> literal_pattern(std::string_view text, 
 }
 
 /// A field of exactly one character.
-Expected<std::string> character_field(const JsonFields& fields, const char* field, std::string otherwise) {
-  COHORT_ASSIGN(std::string text, fields.string(field, std::move(otherwise)));
+Expected<std::string> character_field(const JsonObject& fields, const char* field, std::string otherwise) {
+  COHORT_ASSIGN(std::string text, fields.get_string(field, std::move(otherwise)));
   if (text.empty() || decode_utf8(text).size != text.size()) {
-    return fields.wrong(field, "one character");
+    return wrong_field(fields, field, "one character");
   }
   return text;
 }
@@ -125,7 +125,7 @@ Expected<std::string> decode_base64(std::string_view text) {
 
 Expected<void> add_normalizer(const json& value, const TokenizerLimits& limits, Normalizer& out) {
   COHORT_ASSIGN(const std::string type, type_of(value, "normalizer"));
-  const JsonFields fields(value, "normalizer " + type);
+  const JsonObject fields(value, "normalizer " + type);
   if (type == "Sequence") {
     return for_each_element(fields, "normalizers", [&](const json& e) { return add_normalizer(e, limits, out); });
   }
@@ -143,22 +143,22 @@ Expected<void> add_normalizer(const json& value, const TokenizerLimits& limits, 
     out.add(normalize::ByteAlphabet{});
   } else if (type == "Strip") {
     normalize::Strip strip;
-    COHORT_ASSIGN(strip.left, fields.boolean("strip_left", true));
-    COHORT_ASSIGN(strip.right, fields.boolean("strip_right", true));
+    COHORT_ASSIGN(strip.left, fields.get_bool("strip_left", true));
+    COHORT_ASSIGN(strip.right, fields.get_bool("strip_right", true));
     out.add(strip);
   } else if (type == "Prepend") {
-    COHORT_ASSIGN(std::string text, fields.string("prepend"));
+    COHORT_ASSIGN(std::string text, fields.get_string("prepend"));
     out.add(normalize::Prepend{std::move(text)});
   } else if (type == "Replace") {
     COHORT_ASSIGN(PatternField pattern, pattern_field(fields, limits));
-    COHORT_ASSIGN(std::string content, fields.string("content", ""));
+    COHORT_ASSIGN(std::string content, fields.get_string("content", ""));
     if (pattern.string) {
       out.add(normalize::ReplaceString{std::move(*pattern.string), std::move(content)});
     } else {
       out.add(normalize::ReplacePattern{std::move(pattern.regex), std::move(content)});
     }
   } else if (type == "Precompiled") {
-    COHORT_ASSIGN(const std::string encoded, fields.string("precompiled_charsmap", ""));
+    COHORT_ASSIGN(const std::string encoded, fields.get_string("precompiled_charsmap", ""));
     COHORT_ASSIGN(const std::string blob, decode_base64(encoded));
     if (!blob.empty()) {
       COHORT_ASSIGN(CharsMap map, CharsMap::parse(blob));
@@ -173,8 +173,8 @@ Expected<void> add_normalizer(const json& value, const TokenizerLimits& limits, 
   return check_steps(out.size(), "normalizer", limits);
 }
 
-Expected<SplitBehavior> behavior_field(const JsonFields& fields, std::string otherwise) {
-  COHORT_ASSIGN(const std::string name, fields.string("behavior", std::move(otherwise)));
+Expected<SplitBehavior> behavior_field(const JsonObject& fields, std::string otherwise) {
+  COHORT_ASSIGN(const std::string name, fields.get_string("behavior", std::move(otherwise)));
   if (name == "Removed") {
     return SplitBehavior::removed;
   }
@@ -190,28 +190,28 @@ Expected<SplitBehavior> behavior_field(const JsonFields& fields, std::string oth
   if (name == "Contiguous") {
     return SplitBehavior::contiguous;
   }
-  return fields.wrong("behavior", "Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous");
+  return wrong_field(fields, "behavior", "Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous");
 }
 
-Expected<void> add_metaspace(const JsonFields& fields, PreTokenizer& out) {
+Expected<void> add_metaspace(const JsonObject& fields, PreTokenizer& out) {
   split::Metaspace metaspace;
   COHORT_ASSIGN(metaspace.replacement, character_field(fields, "replacement", "\xE2\x96\x81"));
-  COHORT_ASSIGN(const bool prefix, fields.boolean("add_prefix_space", true));  // the older way to say it
-  COHORT_ASSIGN(const std::string scheme, fields.string("prepend_scheme", prefix ? "always" : "never"));
+  COHORT_ASSIGN(const bool prefix, fields.get_bool("add_prefix_space", true));  // the older way to say it
+  COHORT_ASSIGN(const std::string scheme, fields.get_string("prepend_scheme", prefix ? "always" : "never"));
   if (scheme != "always" && scheme != "never" && scheme != "first") {
-    return fields.wrong("prepend_scheme", "always, never or first");
+    return wrong_field(fields, "prepend_scheme", "always, never or first");
   }
   metaspace.prepend = scheme == "always"  ? split::Metaspace::Prepend::always
                       : scheme == "never" ? split::Metaspace::Prepend::never
                                           : split::Metaspace::Prepend::first;
-  COHORT_ASSIGN(metaspace.split, fields.boolean("split", true));
+  COHORT_ASSIGN(metaspace.split, fields.get_bool("split", true));
   out.add(std::move(metaspace));
   return {};
 }
 
-Expected<void> add_byte_level(const JsonFields& fields, const TokenizerLimits& limits, PreTokenizer& out) {
-  COHORT_ASSIGN(const bool prefix, fields.boolean("add_prefix_space", true));
-  COHORT_ASSIGN(const bool regex, fields.boolean("use_regex", true));
+Expected<void> add_byte_level(const JsonObject& fields, const TokenizerLimits& limits, PreTokenizer& out) {
+  COHORT_ASSIGN(const bool prefix, fields.get_bool("add_prefix_space", true));
+  COHORT_ASSIGN(const bool regex, fields.get_bool("use_regex", true));
   if (prefix) {
     out.add(split::PrefixSpace{});
   }
@@ -225,7 +225,7 @@ Expected<void> add_byte_level(const JsonFields& fields, const TokenizerLimits& l
 
 Expected<void> add_pre_tokenizer(const json& value, const TokenizerLimits& limits, PreTokenizer& out) {
   COHORT_ASSIGN(const std::string type, type_of(value, "pre_tokenizer"));
-  const JsonFields fields(value, "pre_tokenizer " + type);
+  const JsonObject fields(value, "pre_tokenizer " + type);
   if (type == "Sequence") {
     return for_each_element(fields, "pretokenizers", [&](const json& e) { return add_pre_tokenizer(e, limits, out); });
   }
@@ -235,7 +235,7 @@ Expected<void> add_pre_tokenizer(const json& value, const TokenizerLimits& limit
     COHORT_ASSIGN(PatternField pattern, pattern_field(fields, limits));
     split::ByPattern step;
     COHORT_ASSIGN(step.behavior, behavior_field(fields, "Isolated"));
-    COHORT_ASSIGN(step.invert, fields.boolean("invert", false));
+    COHORT_ASSIGN(step.invert, fields.get_bool("invert", false));
     step.pattern = std::move(pattern.regex);
     if (pattern.string && !pattern.string->empty()) {
       COHORT_ASSIGN(step.pattern, literal_pattern(*pattern.string, limits));
@@ -246,7 +246,7 @@ Expected<void> add_pre_tokenizer(const json& value, const TokenizerLimits& limit
   } else if (type == "Metaspace") {
     COHORT_TRY(add_metaspace(fields, out));
   } else if (type == "Digits") {
-    COHORT_ASSIGN(const bool individual, fields.boolean("individual_digits", false));
+    COHORT_ASSIGN(const bool individual, fields.get_bool("individual_digits", false));
     out.add(split::ByClass{&is_numeric, individual ? SplitBehavior::isolated : SplitBehavior::contiguous});
   } else if (type == "Punctuation") {
     COHORT_ASSIGN(const SplitBehavior behavior, behavior_field(fields, "Isolated"));
@@ -260,9 +260,9 @@ Expected<void> add_pre_tokenizer(const json& value, const TokenizerLimits& limit
     COHORT_ASSIGN(const std::string delimiter, character_field(fields, "delimiter", ""));
     out.add(split::ByCharacter{decode_utf8(delimiter).value});
   } else if (type == "FixedLength") {
-    COHORT_ASSIGN(const size_t length, fields.number("length", 5, SIZE_MAX));
+    COHORT_ASSIGN(const size_t length, get_count(fields, "length", 5, INT64_MAX));
     if (length == 0) {
-      return fields.wrong("length", "at least 1");
+      return wrong_field(fields, "length", "at least 1");
     }
     out.add(split::ByLength{length});
   } else {
@@ -284,7 +284,7 @@ struct DecoderBuild {
 
 Expected<void> add_decoder(const json& value, const TokenizerLimits& limits, DecoderBuild& out) {
   COHORT_ASSIGN(const std::string type, type_of(value, "decoder"));
-  const JsonFields fields(value, "decoder " + type);
+  const JsonObject fields(value, "decoder " + type);
   if (type == "Sequence") {
     return for_each_element(fields, "decoders", [&](const json& e) { return add_decoder(e, limits, out); });
   }
@@ -305,15 +305,15 @@ Expected<void> add_decoder(const json& value, const TokenizerLimits& limits, Dec
     steps.push_back(detoken::ByteFallback{});
   } else if (type == "Replace") {
     COHORT_ASSIGN(PatternField pattern, pattern_field(fields, limits));
-    COHORT_ASSIGN(std::string content, fields.string("content", ""));
+    COHORT_ASSIGN(std::string content, fields.get_string("content", ""));
     if (!pattern.string) {
       return fail(ErrorCode::unsupported, "decoder Replace with a regular expression is not supported");
     }
     steps.push_back(detoken::Replace{std::move(*pattern.string), std::move(content)});
   } else if (type == "Strip") {
     COHORT_ASSIGN(std::string content, character_field(fields, "content", " "));
-    COHORT_ASSIGN(const size_t start, fields.number("start", 0, 1024));
-    COHORT_ASSIGN(const size_t stop, fields.number("stop", 0, 1024));
+    COHORT_ASSIGN(const size_t start, get_count(fields, "start", 0, 1024));
+    COHORT_ASSIGN(const size_t stop, get_count(fields, "stop", 0, 1024));
     if (!out.fused) {
       steps.push_back(detoken::Strip{std::move(content), start, stop});
     } else if (stop > 0 || out.config.strip_left > 0) {
@@ -324,8 +324,8 @@ Expected<void> add_decoder(const json& value, const TokenizerLimits& limits, Dec
     }
   } else if (type == "Metaspace") {
     COHORT_ASSIGN(std::string replacement, character_field(fields, "replacement", "\xE2\x96\x81"));
-    COHORT_ASSIGN(const bool prefix, fields.boolean("add_prefix_space", true));
-    COHORT_ASSIGN(const std::string scheme, fields.string("prepend_scheme", prefix ? "always" : "never"));
+    COHORT_ASSIGN(const bool prefix, fields.get_bool("add_prefix_space", true));
+    COHORT_ASSIGN(const std::string scheme, fields.get_string("prepend_scheme", prefix ? "always" : "never"));
     if (scheme != "never") {
       if (out.metaspace) {
         return fail(ErrorCode::unsupported, "two Metaspace decoders are not supported");
@@ -340,20 +340,20 @@ Expected<void> add_decoder(const json& value, const TokenizerLimits& limits, Dec
   return {};
 }
 
-Expected<int32_t> token_id(const json& value, const JsonFields& fields, const char* field) {
+Expected<int32_t> token_id(const json& value, const JsonObject& fields, const char* field) {
   if (!value.is_number_unsigned() || value.get<uint64_t>() > INT32_MAX) {
-    return fields.wrong(field, "a token id");
+    return wrong_field(fields, field, "a token id");
   }
   return value.get<int32_t>();
 }
 
 /// {"<s>": {"ids": [1], ...}, ...}[name]
-Expected<void> append_template_token(const JsonFields& fields, const std::string& name, std::vector<int32_t>& out) {
+Expected<void> append_template_token(const JsonObject& fields, const std::string& name, std::vector<int32_t>& out) {
   const json* tokens = fields.find("special_tokens");
   if (tokens == nullptr || !tokens->is_object() || !tokens->contains(name) || !(*tokens)[name].is_object()) {
-    return fail(ErrorCode::corrupt, "{}: \"special_tokens\" does not have \"{}\"", fields.component(), name);
+    return fail(ErrorCode::corrupt, "{}: \"special_tokens\" does not have \"{}\"", fields.where(), name);
   }
-  const JsonFields token((*tokens)[name], fields.component());
+  const JsonObject token((*tokens)[name], fields.where());
   return for_each_element(token, "ids", [&](const json& id) -> Expected<void> {
     COHORT_ASSIGN(const int32_t value, token_id(id, token, "ids"));
     out.push_back(value);
@@ -361,26 +361,26 @@ Expected<void> append_template_token(const JsonFields& fields, const std::string
   });
 }
 
-Expected<void> add_template(const JsonFields& fields, PostProcessor& out) {
+Expected<void> add_template(const JsonObject& fields, PostProcessor& out) {
   PostProcessor around;
   bool text_seen = false;
   COHORT_TRY(for_each_element(fields, "single", [&](const json& part) -> Expected<void> {
     if (!part.is_object() || part.size() != 1 || !part.begin()->is_object()) {
-      return fields.wrong("single", "a list of SpecialToken and Sequence");
+      return wrong_field(fields, "single", "a list of SpecialToken and Sequence");
     }
-    const JsonFields inner(*part.begin(), fields.component());
-    COHORT_ASSIGN(const std::string id, inner.string("id"));
+    const JsonObject inner(*part.begin(), fields.where());
+    COHORT_ASSIGN(const std::string id, inner.get_string("id"));
     if (part.begin().key() == "SpecialToken") {
       return append_template_token(fields, id, text_seen ? around.suffix : around.prefix);
     }
     if (part.begin().key() != "Sequence" || id != "A" || text_seen) {
-      return fields.wrong("single", "SpecialToken and one Sequence A");
+      return wrong_field(fields, "single", "SpecialToken and one Sequence A");
     }
     text_seen = true;
     return {};
   }));
   if (!text_seen) {
-    return fields.wrong("single", "SpecialToken and one Sequence A");
+    return wrong_field(fields, "single", "SpecialToken and one Sequence A");
   }
   // Later processors of a sequence wrap what the earlier ones made.
   out.prefix.insert(out.prefix.begin(), around.prefix.begin(), around.prefix.end());
@@ -389,17 +389,17 @@ Expected<void> add_template(const JsonFields& fields, PostProcessor& out) {
 }
 
 /// ["[CLS]", 101]
-Expected<int32_t> named_id(const JsonFields& fields, const char* field) {
+Expected<int32_t> named_id(const JsonObject& fields, const char* field) {
   const json* value = fields.find(field);
   if (value == nullptr || !value->is_array() || value->size() != 2) {
-    return fields.wrong(field, "[text, id]");
+    return wrong_field(fields, field, "[text, id]");
   }
   return token_id((*value)[1], fields, field);
 }
 
 Expected<void> add_post_processor(const json& value, const TokenizerLimits& limits, PostProcessor& out) {
   COHORT_ASSIGN(const std::string type, type_of(value, "post_processor"));
-  const JsonFields fields(value, "post_processor " + type);
+  const JsonObject fields(value, "post_processor " + type);
   if (type == "Sequence") {
     return for_each_element(fields, "processors", [&](const json& e) { return add_post_processor(e, limits, out); });
   }

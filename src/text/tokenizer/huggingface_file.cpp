@@ -13,8 +13,7 @@ using nlohmann::json;
 /// Receives the events of nlohmann's parser. Returning false stops it; `error_` then says why.
 class Reader : public json::json_sax_t {
  public:
-  Reader(HuggingFaceFile& file, const TokenizerLimits& limits, bool split)
-      : file_(file), limits_(limits), split_(split) {}
+  Reader(HuggingFaceFile& file, const TokenizerLimits& limits) : file_(file), limits_(limits) {}
 
   const std::string& error() const { return error_; }
   ErrorCode code() const { return code_; }
@@ -52,7 +51,7 @@ class Reader : public json::json_sax_t {
   bool binary(binary_t&) override { return stop(ErrorCode::corrupt, "binary data"); }
 
   bool start_object(size_t) override {
-    if (place_ == Place::dom && split_ && stack_.size() == 2 && keys_[0] == "model" && key_ == "vocab") {
+    if (place_ == Place::dom && stack_.size() == 2 && keys_[0] == "model" && key_ == "vocab") {
       place_ = Place::vocab;
       file_.has_vocab = true;
       return deeper();
@@ -72,7 +71,7 @@ class Reader : public json::json_sax_t {
     return close();
   }
   bool start_array(size_t) override {
-    const bool in_model = place_ == Place::dom && split_ && stack_.size() == 2 && keys_[0] == "model";
+    const bool in_model = place_ == Place::dom && stack_.size() == 2 && keys_[0] == "model";
     if (in_model && key_ == "vocab") {
       place_ = Place::score_list;
       file_.has_scores = true;
@@ -220,7 +219,6 @@ class Reader : public json::json_sax_t {
 
   HuggingFaceFile& file_;
   const TokenizerLimits& limits_;
-  bool split_;
   Place place_ = Place::dom;
   std::vector<json*> stack_;
   std::vector<std::string> keys_;  // of stack_[1], stack_[2], ...
@@ -231,38 +229,25 @@ class Reader : public json::json_sax_t {
   std::string error_;
 };
 
-Expected<HuggingFaceFile> read(std::string_view text, std::string_view name, bool split,
-                               const TokenizerLimits& limits) {
-  if (text.size() > limits.json_bytes) {
-    return fail(ErrorCode::capacity, "{} has {} bytes; the limit is {}", name, text.size(), limits.json_bytes);
-  }
-  HuggingFaceFile file;
-  Reader reader(file, limits, split);
-  try {
-    if (!json::sax_parse(text.begin(), text.end(), &reader)) {
-      return fail(reader.code(), "{}: {}", name, reader.error());
-    }
-  } catch (const std::exception& e) {
-    return fail(ErrorCode::corrupt, "{}: {}", name, e.what());
-  }
-  if (!file.rest.is_object()) {
-    return fail(ErrorCode::corrupt, "{} is not a JSON object", name);
-  }
-  return file;
-}
-
 }  // namespace
 
-Expected<HuggingFaceFile> read_huggingface_file(std::string_view json, const TokenizerLimits& limits) {
-  return read(json, "tokenizer.json", true, limits);
-}
-
-Expected<nlohmann::json> read_json_object(std::string_view json, std::string_view name, const TokenizerLimits& limits) {
-  if (json.empty()) {
-    return nlohmann::json::object();
+Expected<HuggingFaceFile> read_huggingface_file(std::string_view text, const TokenizerLimits& limits) {
+  if (text.size() > limits.json_bytes) {
+    return fail(ErrorCode::capacity, "tokenizer.json has {} bytes; the limit is {}", text.size(), limits.json_bytes);
   }
-  COHORT_ASSIGN(HuggingFaceFile file, read(json, name, false, limits));
-  return std::move(file.rest);
+  HuggingFaceFile file;
+  Reader reader(file, limits);
+  try {
+    if (!json::sax_parse(text.begin(), text.end(), &reader)) {
+      return fail(reader.code(), "tokenizer.json: {}", reader.error());
+    }
+  } catch (const std::exception& e) {
+    return fail(ErrorCode::corrupt, "tokenizer.json: {}", e.what());
+  }
+  if (!file.rest.is_object()) {
+    return fail(ErrorCode::corrupt, "tokenizer.json is not a JSON object");
+  }
+  return file;
 }
 
 }  // namespace cohort::text

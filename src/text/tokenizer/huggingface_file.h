@@ -25,7 +25,4 @@ struct HuggingFaceFile {
 /// Errors: corrupt, naming the place; capacity.
 Expected<HuggingFaceFile> read_huggingface_file(std::string_view json, const TokenizerLimits& limits);
 
-/// A small JSON file; an object. `name` is for messages. Empty text gives an empty object.
-Expected<nlohmann::json> read_json_object(std::string_view json, std::string_view name, const TokenizerLimits& limits);
-
 }  // namespace cohort::text
