@@ -16,3 +16,7 @@ foreach(group ${test_groups})
   gtest_discover_tests(test_${group} TEST_PREFIX "${group}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
                        PROPERTIES TIMEOUT 600)
 endforeach()
+
+# What tools/tokenizer_compare.py talks to.
+add_executable(tokenize_tool ${CMAKE_SOURCE_DIR}/tests/support/tokenize_tool.cpp)
+target_link_libraries(tokenize_tool PRIVATE cohort_core)
