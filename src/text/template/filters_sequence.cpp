@@ -1,5 +1,6 @@
 // Filters of sequences and dicts.
 #include <algorithm>
+#include <memory>
 
 #include "text/template/callable.h"
 #include "text/template/lookup.h"
@@ -80,22 +81,27 @@ Value items(Runtime& runtime, const Value& self, Arguments&) {
 
 Value batch(Runtime& runtime, const Value& self, Arguments& arguments) {
   Value size = arguments[0], fill = argument_or_none(arguments, 1);
-  return runtime.iterator(std::max(self.depth(), fill.depth()) + 1, [self, size, fill, source = Ref<IteratorObject>()](Runtime& rt, Value& value) mutable {
-    if (!source) source = iterate(rt, self);
-    bool counts = size.is_number();
-    ListBuilder row(rt);
-    Value item;
-    while (!counts || static_cast<double>(row.items().size()) != size.number()) {
-      if (!source->next(rt, item)) break;
-      row.push(item);
+  return runtime.iterator(std::max(self.depth(), fill.depth()) + 1, [self, size, fill, source = Ref<IteratorObject>(),
+                                                                     row = std::unique_ptr<ListBuilder>()](
+                                                                        Runtime& rt, Value& value) mutable {
+    if (!source) {
+      source = iterate(rt, self);
+      row = std::make_unique<ListBuilder>(rt);
     }
-    if (counts && size.number() == 0 && source->next(rt, item)) refuse("batch needs a size of at least 1");
-    if (row.items().empty()) return false;
-    if (!fill.is_none() && (!counts || static_cast<double>(row.items().size()) < size.number())) {
+    auto is_full = [&]() { return size.is_number() && static_cast<double>(row->items().size()) == size.number(); };
+    for (Value item; source->next(rt, item);) {
+      bool full = is_full();
+      if (full) value = rt.list(row->take());
+      row->push(std::move(item));
+      if (full) return true;
+    }
+    if (row->items().empty()) return false;
+    if (!fill.is_none()) {
       Int wanted = integer_argument(size, "the size of batch");
-      while (static_cast<Int>(row.items().size()) < wanted) row.push(fill);
+      while (static_cast<Int>(row->items().size()) < wanted) row->push(fill);
     }
-    value = rt.list(row.take());
+    value = rt.list(row->take());
+    row->items().clear();
     return true;
   });
 }

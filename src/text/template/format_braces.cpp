@@ -21,7 +21,8 @@ struct Specification {
   Int width = 0, precision = -1;
 };
 
-Specification parse_specification(std::string_view text) {
+/// `align`: where values of the type stand if the specification does not say.
+Specification parse_specification(std::string_view text, char align) {
   Specification spec;
   auto is_align = [](char c) { return c == '<' || c == '>' || c == '^' || c == '='; };
   auto take = [&](auto accept) {
@@ -39,7 +40,8 @@ Specification parse_specification(std::string_view text) {
     return value;
   };
   size_t first = byte_offset(text, 1);
-  if (first < text.size() && is_align(text[first])) {
+  bool has_fill = first < text.size() && is_align(text[first]);
+  if (has_fill) {
     spec.fill = text.substr(0, first);
     spec.align = text[first];
     text.remove_prefix(first + 1);
@@ -48,7 +50,11 @@ Specification parse_specification(std::string_view text) {
   }
   if (char c = take([](char s) { return s == '+' || s == '-' || s == ' '; })) spec.sign = c;
   spec.alternate = take([](char c) { return c == '#'; }) != '\0';
-  if (take([](char c) { return c == '0'; }) != '\0' && spec.align == '\0') spec.fill = "0", spec.align = '=';
+  if (!has_fill && take([](char c) { return c == '0'; }) != '\0') {
+    spec.fill = "0";
+    if (spec.align == '\0' && align == '>') spec.align = '=';
+  }
+  if (spec.align == '\0') spec.align = align;
   spec.width = number();
   spec.grouping = take([](char c) { return c == ',' || c == '_'; });
   if (take([](char c) { return c == '.'; }) != '\0') {
@@ -185,13 +191,13 @@ class BraceFormatter {
   std::string formatted(const Value& value, std::string_view text) {
     std::string out;
     if (value.is_string()) {
-      out = format_text(text_of(value), parse_specification(text));
+      out = format_text(text_of(value), parse_specification(text, '<'));
     } else if (text.empty()) {
       out = text_of(to_string(runtime_, value));
     } else if (value.is_integral()) {
-      out = format_integer(value, parse_specification(text));
+      out = format_integer(value, parse_specification(text, '>'));
     } else if (value.is(Kind::floating)) {
-      out = format_float(value.floating(), parse_specification(text));
+      out = format_float(value.floating(), parse_specification(text, '>'));
     } else {
       refuse("unsupported format string passed to {}.__format__", type_name(value));
     }
@@ -205,7 +211,7 @@ class BraceFormatter {
       refuse("Sign, '#' and '=' are not allowed in the format of a string");
     }
     if (spec.precision >= 0) text = first_code_points(text, spec.precision);
-    return aligned(runtime_, "", text, spec.width, spec.align == '\0' ? '<' : spec.align, spec.fill);
+    return aligned(runtime_, "", text, spec.width, spec.align, spec.fill);
   }
 
   std::string format_integer(const Value& value, const Specification& spec) {
@@ -220,7 +226,7 @@ class BraceFormatter {
         break;
       case 'c':
         if (spec.sign != '-') refuse("Sign not allowed with integer format specifier 'c'");
-        return aligned(runtime_, "", character_of(value), spec.width, spec.align == '\0' ? '>' : spec.align, spec.fill);
+        return aligned(runtime_, "", character_of(value), spec.width, spec.align, spec.fill);
       default:
         return format_float(static_cast<double>(value.integer()), spec);
     }
@@ -269,7 +275,7 @@ class BraceFormatter {
       Int width = zero_filled ? std::min<Int>(spec.width, 1 << 20) - static_cast<Int>(prefix.size() + rest.size()) : 0;
       digits = grouped(std::move(digits), spec.grouping, group, width);
     }
-    return aligned(runtime_, prefix, digits + rest, spec.width, spec.align == '\0' ? '>' : spec.align, spec.fill);
+    return aligned(runtime_, prefix, digits + rest, spec.width, spec.align, spec.fill);
   }
 
   Runtime& runtime_;

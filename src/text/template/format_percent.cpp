@@ -78,6 +78,10 @@ class PercentFormatter {
 
   std::string directive() {
     ++position_;
+    if (peek() == '%') {
+      ++position_;
+      return "%";
+    }
     bool left = false, alternate = false, zero = false;
     char sign = '-';
     if (peek() == '(') choose_name();
@@ -104,7 +108,6 @@ class PercentFormatter {
     if (peek() == 'h' || peek() == 'l' || peek() == 'L') ++position_;
     char type = peek();
     ++position_;
-    if (type == '%') return "%";
     std::string prefix, body = converted(type, precision, alternate, sign, prefix);
     bool numeric = type != 's' && type != 'r' && type != 'a' && type != 'c';
     char align = left ? '<' : zero && numeric ? '=' : '>';
@@ -140,6 +143,7 @@ class PercentFormatter {
         return float_digits(runtime_, std::abs(number), type, precision < 0 ? 6 : precision, alternate);
       }
       default:
+        take();
         refuse("unsupported format character '{}'", type);
     }
   }

@@ -4,9 +4,9 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
+#include <string>
+#include <vector>
 
 #include "base/file.h"
 #include "text/template/chat.h"
@@ -85,22 +85,24 @@ TEST(TemplateGolden, RandomCases) {
 TEST(TemplateGolden, Chats) {
   auto paths = fixtures(kGolden, "chat_");
   ASSERT_GE(paths.size(), 14u);
+  Json conversations = read_json(kGolden / "conversations.json");
   for (const auto& path : paths) {
     Json file = read_json(path);
     auto chat_template = Template::parse(read_text_file(kGolden / file["template"].get<std::string>()).value());
     ASSERT_TRUE(chat_template) << path << ": " << chat_template.error().message;
     for (const Json& fixture : file["cases"]) {
-      auto member = [&](const char* name) { return fixture.contains(name) ? &fixture[name] : nullptr; };
+      auto name = fixture["conversation"].get<std::string>();
+      const Json& conversation = conversations.at(name);
+      auto member = [&](const char* key) { return conversation.contains(key) ? &conversation[key] : nullptr; };
       ChatOptions options;
       options.tools = member("tools");
       options.documents = member("documents");
       options.variables = member("variables");
-      options.add_generation_prompt = fixture.value("add_generation_prompt", false);
-      if (file.contains("bos_token")) options.bos_token = file["bos_token"].get<std::string>();
-      if (file.contains("eos_token")) options.eos_token = file["eos_token"].get<std::string>();
+      options.add_generation_prompt = conversation.value("add_generation_prompt", false);
+      options.bos_token = file["bos_token"].get<std::string>();
+      options.eos_token = file["eos_token"].get<std::string>();
       options.clock = fixed_clock;
-      check(fixture, render_chat(*chat_template, fixture["messages"], options),
-            path.filename().string() + ": " + fixture["name"].get<std::string>());
+      check(fixture, render_chat(*chat_template, conversation["messages"], options), path.filename().string() + ": " + name);
     }
   }
 }

@@ -108,7 +108,9 @@ Interpreter::Flow Interpreter::execute_filter_block(const Stmt& statement, Activ
   enter(statement.scope, activation);
   Text block(runtime_);
   if (Flow flow = execute(statement.body, activation, block); flow != Flow::normal) return flow;
-  append_str(out, apply_to_block(statement.value, block, activation));
+  Value filtered = apply_to_block(statement.value, block, activation);
+  if (!filtered.is_string()) refuse("a filter block must give a text, not {}", type_name(filtered));
+  append_str(out, filtered);
   leave(statement.scope, activation);
   return Flow::normal;
 }
@@ -125,7 +127,9 @@ Interpreter::Flow Interpreter::execute_with(const Stmt& statement, Activation& a
 
 void Interpreter::execute_call_block(const Stmt& statement, Activation& activation, Text& out) {
   Value caller = make_macro(statement, activation);
-  append_str(out, evaluate_call(*statement.value, activation, &caller));
+  Value result = evaluate_call(*statement.value, activation, &caller);
+  if (!result.is_string()) refuse("a call block must give a text, not {}", type_name(result));
+  append_str(out, result);
 }
 
 void Interpreter::execute_generation(const Stmt& statement, Activation& activation, Text& out) {

@@ -124,6 +124,7 @@ class Lexer {
   }
 
   void lex_comment() {
+    if (position_ == source_.size()) return;  // nothing to miss, as in Jinja
     for (size_t at = position_; at < source_.size(); ++at) {
       if (size_t end = end_of_close("#}", at, true); end != 0) return advance(end);
     }
@@ -131,6 +132,7 @@ class Lexer {
   }
 
   void lex_raw() {
+    if (position_ == source_.size()) return;
     for (size_t at = source_.find("{%", position_); at != std::string_view::npos; at = source_.find("{%", at + 1)) {
       size_t name = at + 2;
       char sign = name < source_.size() ? source_[name] : '\0';

@@ -67,7 +67,7 @@ class Parser {
   Stmt parse_with();
   Stmt parse_set();
   void parse_parameters(Stmt& statement);
-  ExprPtr parse_target(bool with_namespace, std::string_view end = "");
+  ExprPtr parse_target(bool with_namespace);
   std::string parse_variable_name();
   void mark_target(Expr& target, Access access);
   Stmt statement(StmtType type) const;
@@ -78,7 +78,6 @@ class Parser {
     bool parenthesised = false;    // it may be empty
     bool only_primaries = false;   // targets of assignments
     bool with_namespace = false;
-    std::string_view end = "";     // a name that ends it
   };
   ExprPtr parse_tuple(const TupleRules& rules);
   ExprPtr parse_expression() { return parse_conditional(); }

@@ -74,7 +74,6 @@ ExprPtr Parser::parse_tuple(const TupleRules& rules) {
   while (true) {
     if (!tuple->children.empty()) expect_symbol(",");
     if (at(TokenType::variable_end) || at(TokenType::block_end) || at_symbol(")")) break;
-    if (!rules.end.empty() && at_name(rules.end)) break;
     if (rules.only_primaries) {
       tuple->children.push_back(parse_primary(rules.with_namespace));
     } else {

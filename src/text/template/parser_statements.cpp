@@ -155,10 +155,10 @@ Stmt Parser::parse_statement() {
 Stmt Parser::parse_for() {
   Stmt loop = statement(StmtType::loop);
   take();
-  loop.target = parse_target(false, "in");
+  loop.target = parse_target(false);
   mark_target(*loop.target, Access::store);
   expect_name("in");
-  loop.value = parse_tuple({.conditional = false, .end = "recursive"});
+  loop.value = parse_tuple({.conditional = false});
   if (skip_name("if")) loop.test = parse_expression();
   loop.recursive = skip_name("recursive");
   loop.body = parse_block({"endfor", "else"});
@@ -260,8 +260,8 @@ void Parser::parse_parameters(Stmt& statement) {
   expect_symbol(")");
 }
 
-ExprPtr Parser::parse_target(bool with_namespace, std::string_view end) {
-  return parse_tuple({.only_primaries = true, .with_namespace = with_namespace, .end = end});
+ExprPtr Parser::parse_target(bool with_namespace) {
+  return parse_tuple({.only_primaries = true, .with_namespace = with_namespace});
 }
 
 /// A name that can be assigned to.

@@ -81,7 +81,13 @@ void append_range(Text& out, const RangeObject& range) {
 }
 
 void append_namespace(Text& out, const NamespaceObject& object) {
-  RecursionGuard guard(out.runtime());  // a namespace can contain itself
+  if (object.being_printed) return out.append("<Namespace {...}>");
+  RecursionGuard guard(out.runtime());  // namespaces in namespaces are not bounded by the depth of values
+  struct Printing {
+    const NamespaceObject& object;
+    explicit Printing(const NamespaceObject& o) : object(o) { object.being_printed = true; }
+    ~Printing() { object.being_printed = false; }
+  } printing(object);
   out.append("<Namespace {");
   bool first = true;
   for (const auto& [name, value] : object.attributes) {

@@ -202,6 +202,7 @@ struct MutableObject : Object {
 
 struct NamespaceObject : MutableObject {
   std::vector<std::pair<std::string, Value>> attributes;
+  mutable bool being_printed = false;  // it may contain itself
   const Value* find(std::string_view name) const;
   void set(std::string_view name, Value value);
   void clear() override { attributes.clear(); }
