@@ -1,6 +1,6 @@
 // Arithmetic as Python does it: floor division and modulo follow the divisor's sign, integers are exact up to 128 bits.
-#include <charconv>
 #include <cctype>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -156,7 +156,9 @@ Value concatenate(Runtime& runtime, const Value& a, const Value& b) {
       (a_markup ? text_of(a) : escape_html(text_of(a))) + (b_markup ? text_of(b) : escape_html(text_of(b))), true);
 }
 
-bool is_sequence(const Value& value) { return value.is_string() || value.is(Kind::list) || value.is(Kind::tuple); }
+bool is_sequence(const Value& value) {
+  return value.is_string() || value.is(Kind::list) || value.is(Kind::tuple);
+}
 
 /// A number without underscores and white space around, or nothing where Python would not read one.
 std::optional<std::string> plain_number(std::string_view text) {
@@ -191,7 +193,9 @@ Value arithmetic(Runtime& runtime, Arithmetic operation, const Value& a, const V
   refuse("unsupported operand types for {}: '{}' and '{}'", symbol(operation), type_name(a), type_name(b));
 }
 
-Value add(Runtime& runtime, const Value& a, const Value& b) { return arithmetic(runtime, Arithmetic::add, a, b); }
+Value add(Runtime& runtime, const Value& a, const Value& b) {
+  return arithmetic(runtime, Arithmetic::add, a, b);
+}
 
 Value negate(const Value& value) {
   if (value.is(Kind::floating)) return Value::floating(-value.floating());

@@ -20,27 +20,27 @@ struct SlotRef {
 };
 
 enum class ExprType : uint8_t {
-  constant,     // constant
-  name,         // name, access, ref
+  constant,             // constant
+  name,                 // name, access, ref
   namespace_attribute,  // target of set: name, attribute, ref
-  tuple,        // children
-  list,         // children
-  dict,         // children: key, value, key, value, ...
-  negate,       // children: operand
-  plus,         // children: operand
-  logical_not,  // children: operand
-  arithmetic,   // children: left, right; arithmetic
-  logical_and,  // children: left, right
-  logical_or,   // children: left, right
-  compare,      // children: first, others; comparisons, one for each of the others
-  concat,       // children
-  attribute,    // children: value; constant: the name
-  item,         // children: value, key
-  slice,        // children: value, start, stop, step (null where absent)
-  call,         // children: callee, arguments, values of keywords; keywords, spread_list, spread_dict
-  filter,       // children: value (null in a filter block), then as call; name, native
-  test,         // as filter
-  conditional,  // children: condition, value, alternative (null where absent)
+  tuple,                // children
+  list,                 // children
+  dict,                 // children: key, value, key, value, ...
+  negate,               // children: operand
+  plus,                 // children: operand
+  logical_not,          // children: operand
+  arithmetic,           // children: left, right; arithmetic
+  logical_and,          // children: left, right
+  logical_or,           // children: left, right
+  compare,              // children: first, others; comparisons, one for each of the others
+  concat,               // children
+  attribute,            // children: value; constant: the name
+  item,                 // children: value, key
+  slice,                // children: value, start, stop, step (null where absent)
+  call,                 // children: callee, arguments, values of keywords; keywords, spread_list, spread_dict
+  filter,               // children: value (null in a filter block), then as call; name, native
+  test,                 // as filter
+  conditional,          // children: condition, value, alternative (null where absent)
 };
 
 struct Expr;
@@ -68,9 +68,9 @@ struct Expr {
 /// What happens to a variable when its scope is entered.
 struct SlotLoad {
   enum class Action : uint8_t { parameter, resolve, alias, undefined } action = Action::undefined;
-  uint32_t slot = 0;    // of the current function
-  SlotRef source;       // alias: the outer variable whose value it starts with
-  std::string name;     // resolve: looked up in the context
+  uint32_t slot = 0;  // of the current function
+  SlotRef source;     // alias: the outer variable whose value it starts with
+  std::string name;   // resolve: looked up in the context
 };
 
 /// A scope of variables. Leaving it forgets their values.
@@ -84,12 +84,12 @@ struct Function {
 };
 
 enum class StmtType : uint8_t {
-  output,        // expressions
-  loop,          // for
-  condition,     // if
+  output,     // expressions
+  loop,       // for
+  condition,  // if
   macro,
   call_block,
-  generation,    // the generation tag: a call block without a callee
+  generation,  // the generation tag: a call block without a callee
   filter_block,
   with,
   set,
@@ -104,12 +104,12 @@ using Body = std::vector<Stmt>;
 struct Stmt {
   StmtType type = StmtType::output;
   int line = 0;
-  bool recursive = false;            // loop
-  bool uses_loop = false;            // loop: the body reads the variable loop
-  std::string name;                  // macro
-  ExprPtr target;                    // loop, set, set_block
-  ExprPtr value;                     // loop: iterable; condition: test; set; call_block: call; filter_block, set_block: filter
-  ExprPtr test, test_target;         // loop: its filter, and the target with the variables of the filter
+  bool recursive = false;     // loop
+  bool uses_loop = false;     // loop: the body reads the variable loop
+  std::string name;           // macro
+  ExprPtr target;             // loop, set, set_block
+  ExprPtr value;              // loop: iterable; condition: test; set; call_block: call; filter_block, set_block: filter
+  ExprPtr test, test_target;  // loop: its filter, and the target with the variables of the filter
   std::vector<ExprPtr> expressions;  // output; with: values; macro, call_block: defaults of the last parameters
   std::vector<ExprPtr> parameters;   // macro, call_block; with: targets
   Body body, otherwise;              // otherwise: else
@@ -118,8 +118,8 @@ struct Stmt {
   // Set by the resolver.
   Scope scope, otherwise_scope, test_scope;
   Function function, test_function;
-  SlotRef name_ref;                  // macro
-  uint32_t loop_slot = 0;            // loop with uses_loop
+  SlotRef name_ref;        // macro
+  uint32_t loop_slot = 0;  // loop with uses_loop
   // macro, call_block: special variables that the body reads without setting them
   bool takes_caller = false, takes_kwargs = false, takes_varargs = false;
   uint32_t caller_slot = 0, kwargs_slot = 0, varargs_slot = 0;

@@ -1,5 +1,5 @@
-// value.name and value[key] with the rules of Jinja's immutable sandbox: attributes are methods of the type (those that would
-// change a value, and private ones, read as undefined), items are those of dicts and sequences.
+// value.name and value[key] with the rules of Jinja's immutable sandbox: attributes are methods of the type (those that
+// would change a value, and private ones, read as undefined), items are those of dicts and sequences.
 #include <algorithm>
 
 #include "text/template/callable.h"

@@ -34,7 +34,8 @@ void bind(const Native& native, Arguments& arguments) {
   if (positional_only) text.remove_prefix(1);
   std::vector<Parameter> parameters = parameters_of(text);
   if (arguments.positional.size() > parameters.size()) {
-    refuse("{}() takes at most {} arguments, {} were given", native.name, parameters.size(), arguments.positional.size());
+    refuse("{}() takes at most {} arguments, {} were given", native.name, parameters.size(),
+           arguments.positional.size());
   }
   arguments.positional.resize(parameters.size());
   for (auto& [name, value] : arguments.keywords) {

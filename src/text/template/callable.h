@@ -21,8 +21,8 @@ struct Arguments {
   const Value* keyword(std::string_view name) const;
 };
 
-/// A function written here. `parameters` lists the names in order: "old new count=" (= marks what may be left out); a first "/"
-/// says that names cannot be used by callers; "*" alone takes the arguments as they are.
+/// A function written here. `parameters` lists the names in order: "old new count=" (= marks what may be left out); a
+/// first "/" says that names cannot be used by callers; "*" alone takes the arguments as they are.
 struct Native {
   std::string_view name;
   std::string_view parameters;

@@ -29,7 +29,8 @@ Expected<Json> normalized_messages(const Json& messages) {
   if (!messages.is_array()) {
     return fail(ErrorCode::invalid_argument, "messages must be an array of messages, not {}", messages.type_name());
   }
-  if (messages.empty()) return fail(ErrorCode::invalid_argument, "messages is empty: a conversation needs at least one message");
+  if (messages.empty())
+    return fail(ErrorCode::invalid_argument, "messages is empty: a conversation needs at least one message");
   Json conversation = Json::array();
   for (size_t i = 0; i < messages.size(); ++i) {
     if (!messages[i].is_object()) {
@@ -43,7 +44,8 @@ Expected<Json> normalized_messages(const Json& messages) {
 /// The array of objects that `json` points to, or null.
 Expected<Json> objects_or_null(const Json* json, const char* what) {
   if (json == nullptr || json->is_null()) return Json();
-  if (!json->is_array()) return fail(ErrorCode::invalid_argument, "{} must be an array, not {}", what, json->type_name());
+  if (!json->is_array())
+    return fail(ErrorCode::invalid_argument, "{} must be an array, not {}", what, json->type_name());
   for (size_t i = 0; i < json->size(); ++i) {
     if (!(*json)[i].is_object()) {
       return fail(ErrorCode::invalid_argument, "{}[{}] must be an object, not {}", what, i, (*json)[i].type_name());

@@ -20,10 +20,10 @@ struct ChatOptions {
   TemplateClock clock = system_local_time;
 };
 
-/// The prompt of a conversation, an array of {role, content, ...}. As transformers does, members of a message that are null
-/// are dropped, and the names of its reasoning (reasoning_content, thinking, reasoning) are filled from each other.
-/// Errors: invalid_argument (the conversation does not fit the template, with the words of its raise_exception; names what is
-/// malformed), capacity (the limits of the template).
+/// The prompt of a conversation, an array of {role, content, ...}. As transformers does, members of a message that are
+/// null are dropped, and the names of its reasoning (reasoning_content, thinking, reasoning) are filled from each
+/// other. Errors: invalid_argument (the conversation does not fit the template, with the words of its raise_exception;
+/// names what is malformed), capacity (the limits of the template).
 Expected<std::string> render_chat(const Template& chat_template, const nlohmann::ordered_json& messages,
                                   const ChatOptions& options);
 

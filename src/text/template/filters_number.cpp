@@ -23,7 +23,8 @@ Value to_int(Runtime& runtime, const Value& self, Arguments& arguments) {
   runtime.spend_bytes(text_of(self).size());
   Int base = 10;
   if (arguments.has(1)) base = arguments[1].is_integral() ? arguments[1].integer() : -1;
-  std::optional<Int> parsed = base >= 0 && base <= 36 ? parse_integer(text_of(self), static_cast<int>(base)) : std::nullopt;
+  std::optional<Int> parsed =
+      base >= 0 && base <= 36 ? parse_integer(text_of(self), static_cast<int>(base)) : std::nullopt;
   if (parsed) return Value::integer(*parsed);
   std::optional<double> number = parse_float(text_of(self));
   return number && std::isfinite(*number) ? to_integer(*number) : fallback;
@@ -70,7 +71,11 @@ constexpr Native kMethods[] = {{"is_integer", "", is_integer}};
 
 }  // namespace
 
-NativeTable number_filters() { return {kFilters, std::size(kFilters)}; }
-NativeTable number_methods() { return {kMethods, std::size(kMethods)}; }
+NativeTable number_filters() {
+  return {kFilters, std::size(kFilters)};
+}
+NativeTable number_methods() {
+  return {kMethods, std::size(kMethods)};
+}
 
 }  // namespace cohort::jinja

@@ -1,5 +1,5 @@
-// Filters that apply a filter or a test, given by name, to each item: map, select, reject, selectattr, rejectattr. They are
-// generators: nothing happens, and nothing fails, until their items are asked for.
+// Filters that apply a filter or a test, given by name, to each item: map, select, reject, selectattr, rejectattr. They
+// are generators: nothing happens, and nothing fails, until their items are asked for.
 #include <algorithm>
 #include <iterator>
 
@@ -13,7 +13,8 @@ namespace {
 const Native& named(const Native* (*find)(std::string_view), std::string_view kind, const Value& name) {
   if (name.is_undefined()) refuse("no {} given: {}", kind, name.as<UndefinedObject>().message);
   const Native* native = name.is_string() ? find(text_of(name)) : nullptr;
-  if (native == nullptr) refuse("no {} named '{}'", kind, name.is_string() ? text_of(name) : std::string(type_name(name)));
+  if (native == nullptr)
+    refuse("no {} named '{}'", kind, name.is_string() ? text_of(name) : std::string(type_name(name)));
   return *native;
 }
 
@@ -34,69 +35,72 @@ uint32_t depth_of(const Value& self, const Arguments& arguments) {
 }
 
 Value map_attribute(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  return runtime.iterator(depth_of(self, arguments), [self, arguments, path = AttributePath(), fallback = Value(),
-                                         source = Ref<IteratorObject>()](Runtime& rt, Value& value) mutable {
-    if (!source) {
-      if (!truthy(self)) return false;
-      for (const auto& keyword : arguments.keywords) {
-        if (keyword.first != "attribute" && keyword.first != "default") {
-          refuse("Unexpected keyword argument '{}'", keyword.first);
-        }
-      }
-      path = AttributePath(rt, *arguments.keyword("attribute"));
-      const Value* given = arguments.keyword("default");
-      if (given != nullptr && !given->is_none()) fallback = *given;
-      source = iterate(rt, self);
-    }
-    Value item;
-    if (!source->next(rt, item)) return false;
-    value = path.follow(rt, item, fallback);
-    return true;
-  });
+  return runtime.iterator(depth_of(self, arguments),
+                          [self, arguments, path = AttributePath(), fallback = Value(), source = Ref<IteratorObject>()](
+                              Runtime& rt, Value& value) mutable {
+                            if (!source) {
+                              if (!truthy(self)) return false;
+                              for (const auto& keyword : arguments.keywords) {
+                                if (keyword.first != "attribute" && keyword.first != "default") {
+                                  refuse("Unexpected keyword argument '{}'", keyword.first);
+                                }
+                              }
+                              path = AttributePath(rt, *arguments.keyword("attribute"));
+                              const Value* given = arguments.keyword("default");
+                              if (given != nullptr && !given->is_none()) fallback = *given;
+                              source = iterate(rt, self);
+                            }
+                            Value item;
+                            if (!source->next(rt, item)) return false;
+                            value = path.follow(rt, item, fallback);
+                            return true;
+                          });
 }
 
 Value map(Runtime& runtime, const Value& self, Arguments& arguments) {
   if (arguments.positional.empty() && arguments.keyword("attribute") != nullptr) {
     return map_attribute(runtime, self, arguments);
   }
-  return runtime.iterator(depth_of(self, arguments), [self, arguments, source = Ref<IteratorObject>()](Runtime& rt, Value& value) mutable {
-    if (!source) {
-      if (!truthy(self)) return false;
-      if (arguments.positional.empty()) refuse("map requires a filter argument");
-      source = iterate(rt, self);
-    }
-    Value item;
-    if (!source->next(rt, item)) return false;
-    Arguments rest = from(arguments, 1);
-    value = invoke(rt, named(find_filter, "filter", arguments[0]), item, rest);
-    return true;
-  });
+  return runtime.iterator(depth_of(self, arguments),
+                          [self, arguments, source = Ref<IteratorObject>()](Runtime& rt, Value& value) mutable {
+                            if (!source) {
+                              if (!truthy(self)) return false;
+                              if (arguments.positional.empty()) refuse("map requires a filter argument");
+                              source = iterate(rt, self);
+                            }
+                            Value item;
+                            if (!source->next(rt, item)) return false;
+                            Arguments rest = from(arguments, 1);
+                            value = invoke(rt, named(find_filter, "filter", arguments[0]), item, rest);
+                            return true;
+                          });
 }
 
 /// Items whose attribute (or which themselves) pass the test, or do not.
 template <bool select, bool of_attribute>
 Value selection(Runtime& runtime, const Value& self, Arguments& arguments) {
   constexpr size_t kTest = of_attribute ? 1 : 0;
-  return runtime.iterator(depth_of(self, arguments), [self, arguments, path = AttributePath(),
-                                         source = Ref<IteratorObject>()](Runtime& rt, Value& value) mutable {
-    if (!source) {
-      if (!truthy(self)) return false;
-      if (of_attribute && arguments.positional.empty()) refuse("Missing parameter for attribute name");
-      if (of_attribute) path = AttributePath(rt, arguments[0]);
-      source = iterate(rt, self);
-    }
-    for (Value item; source->next(rt, item);) {
-      Value tested = path.follow(rt, item);
-      if (arguments.positional.size() > kTest) {
-        Arguments rest = from(arguments, kTest + 1);
-        tested = invoke(rt, named(find_test, "test", arguments[kTest]), tested, rest);
-      }
-      if (truthy(tested) != select) continue;
-      value = std::move(item);
-      return true;
-    }
-    return false;
-  });
+  return runtime.iterator(
+      depth_of(self, arguments),
+      [self, arguments, path = AttributePath(), source = Ref<IteratorObject>()](Runtime& rt, Value& value) mutable {
+        if (!source) {
+          if (!truthy(self)) return false;
+          if (of_attribute && arguments.positional.empty()) refuse("Missing parameter for attribute name");
+          if (of_attribute) path = AttributePath(rt, arguments[0]);
+          source = iterate(rt, self);
+        }
+        for (Value item; source->next(rt, item);) {
+          Value tested = path.follow(rt, item);
+          if (arguments.positional.size() > kTest) {
+            Arguments rest = from(arguments, kTest + 1);
+            tested = invoke(rt, named(find_test, "test", arguments[kTest]), tested, rest);
+          }
+          if (truthy(tested) != select) continue;
+          value = std::move(item);
+          return true;
+        }
+        return false;
+      });
 }
 
 constexpr Native kFilters[] = {
@@ -109,6 +113,8 @@ constexpr Native kFilters[] = {
 
 }  // namespace
 
-NativeTable selection_filters() { return {kFilters, std::size(kFilters)}; }
+NativeTable selection_filters() {
+  return {kFilters, std::size(kFilters)};
+}
 
 }  // namespace cohort::jinja

@@ -10,8 +10,12 @@
 namespace cohort::jinja {
 namespace {
 
-bool flag(const Arguments& arguments, size_t i) { return arguments.has(i) && truthy(arguments[i]); }
-Value argument_or_none(const Arguments& arguments, size_t i) { return arguments.has(i) ? arguments[i] : Value::none(); }
+bool flag(const Arguments& arguments, size_t i) {
+  return arguments.has(i) && truthy(arguments[i]);
+}
+Value argument_or_none(const Arguments& arguments, size_t i) {
+  return arguments.has(i) ? arguments[i] : Value::none();
+}
 
 Value default_value(Runtime& runtime, const Value& self, Arguments& arguments) {
   if (!self.is_undefined() && (!flag(arguments, 1) || truthy(self))) return self;
@@ -46,7 +50,9 @@ Value reverse(Runtime& runtime, const Value& self, Arguments&) {
   return runtime.list(std::move(items));
 }
 
-Value list(Runtime& runtime, const Value& self, Arguments&) { return runtime.list(collect(runtime, self)); }
+Value list(Runtime& runtime, const Value& self, Arguments&) {
+  return runtime.list(collect(runtime, self));
+}
 
 Value join(Runtime& runtime, const Value& self, Arguments& arguments) {
   Value separator = arguments.has(0) ? to_string(runtime, arguments[0]) : runtime.string("");
@@ -110,7 +116,8 @@ Value batch(Runtime& runtime, const Value& self, Arguments& arguments) {
 Value slices(Runtime& runtime, const Value& self, Arguments& arguments) {
   Int parts = integer_argument(arguments[0], "the number of slices");
   Value fill = argument_or_none(arguments, 1);
-  return runtime.iterator(std::max(self.depth(), fill.depth()) + 1, [self, parts, fill, all = Value(), part = Int{0}](Runtime& rt, Value& value) mutable {
+  return runtime.iterator(std::max(self.depth(), fill.depth()) + 1, [self, parts, fill, all = Value(), part = Int{0}](
+                                                                        Runtime& rt, Value& value) mutable {
     if (all.is_missing()) all = rt.list(collect(rt, self));
     if (parts == 0) refuse("slice needs at least 1 part");
     if (part >= parts) return false;
@@ -131,8 +138,10 @@ struct Keyed {
   Value item;
 };
 
-void sort_by_keys(Runtime& runtime, std::vector<Keyed>& rows, bool backwards) {
+/// Sorts by one key, or by several as lists compare: equal ones first, which need no order.
+void sort_by_keys(Runtime& runtime, std::vector<Keyed>& rows, bool as_lists, bool backwards) {
   auto before = [&](const Keyed& a, const Keyed& b) {
+    if (!as_lists) return less(runtime, a.keys[0], b.keys[0]);
     for (size_t i = 0; i < a.keys.size(); ++i) {
       if (!equal(runtime, a.keys[i], b.keys[i])) return less(runtime, a.keys[i], b.keys[i]);
     }
@@ -169,7 +178,7 @@ Value sort(Runtime& runtime, const Value& self, Arguments& arguments) {
     row.item = std::move(item);
     rows.push_back(std::move(row));
   }
-  sort_by_keys(runtime, rows, flag(arguments, 0));
+  sort_by_keys(runtime, rows, true, flag(arguments, 0));
   return runtime.list(items_of_rows(std::move(rows)));
 }
 
@@ -184,7 +193,7 @@ Value dictsort(Runtime& runtime, const Value& self, Arguments& arguments) {
     Value by_value = sort_key(runtime, AttributePath(), case_sensitive, by == "key" ? key : value);
     rows.push_back({{by_value}, runtime.tuple({key, value})});
   }
-  sort_by_keys(runtime, rows, flag(arguments, 2));
+  sort_by_keys(runtime, rows, false, flag(arguments, 2));
   return runtime.list(items_of_rows(std::move(rows)));
 }
 
@@ -196,7 +205,7 @@ Value groupby(Runtime& runtime, const Value& self, Arguments& arguments) {
   for (Value& item : collect(runtime, self)) {
     rows.push_back({{sort_key(runtime, path, case_sensitive, item, fallback)}, item});
   }
-  sort_by_keys(runtime, rows, false);
+  sort_by_keys(runtime, rows, false, false);
   ListBuilder groups(runtime);
   for (size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
     ListBuilder members(runtime);
@@ -305,12 +314,15 @@ Value AttributePath::follow(Runtime& runtime, Value item, const Value& fallback)
   return item;
 }
 
-Value sort_key(Runtime& runtime, const AttributePath& path, bool case_sensitive, const Value& item, const Value& fallback) {
+Value sort_key(Runtime& runtime, const AttributePath& path, bool case_sensitive, const Value& item,
+               const Value& fallback) {
   Value key = path.follow(runtime, item, fallback);
   if (case_sensitive || !key.is_string()) return key;
   return string_like(runtime, key, to_lower(text_of(key)));
 }
 
-NativeTable sequence_filters() { return {kFilters, std::size(kFilters)}; }
+NativeTable sequence_filters() {
+  return {kFilters, std::size(kFilters)};
+}
 
 }  // namespace cohort::jinja

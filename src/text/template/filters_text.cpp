@@ -90,9 +90,11 @@ Value truncate(Runtime& runtime, const Value& self, Arguments& arguments) {
   Int limit = arguments.has(0) ? integer_argument(arguments[0], "the length of truncate") : 255;
   bool kill_words = arguments.has(1) && truthy(arguments[1]);
   std::string end = arguments.has(2) ? text_argument(arguments[2], "the end of truncate") : "...";
-  Int leeway = arguments.has(3) && !arguments[3].is_none() ? integer_argument(arguments[3], "the leeway of truncate") : 5;
+  Int leeway =
+      arguments.has(3) && !arguments[3].is_none() ? integer_argument(arguments[3], "the leeway of truncate") : 5;
   auto end_length = static_cast<Int>(count_code_points(end));
-  if (limit < end_length) refuse("truncate needs a length of at least {}, the length of its end", integer_text(end_length));
+  if (limit < end_length)
+    refuse("truncate needs a length of at least {}, the length of its end", integer_text(end_length));
   if (leeway < 0) refuse("truncate needs a leeway of at least 0");
   std::optional<Int> size = length(self);
   if (!size) refuse("object of type '{}' has no len()", type_name(self));
@@ -118,7 +120,9 @@ Value wordcount(Runtime& runtime, const Value& self, Arguments&) {
   return Value::integer(words);
 }
 
-Value string(Runtime& runtime, const Value& self, Arguments&) { return to_string(runtime, self); }
+Value string(Runtime& runtime, const Value& self, Arguments&) {
+  return to_string(runtime, self);
+}
 
 Value safe(Runtime& runtime, const Value& self, Arguments&) {
   return runtime.string(text_of(to_string(runtime, self)), true);
@@ -192,6 +196,8 @@ constexpr Native kFilters[] = {
 
 }  // namespace
 
-NativeTable text_filters() { return {kFilters, std::size(kFilters)}; }
+NativeTable text_filters() {
+  return {kFilters, std::size(kFilters)};
+}
 
 }  // namespace cohort::jinja

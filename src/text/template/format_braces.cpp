@@ -11,7 +11,9 @@
 namespace cohort::jinja {
 namespace {
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
 
 /// [[fill]align][sign][#][0][width][grouping][.precision][type]
 struct Specification {
@@ -146,7 +148,8 @@ class BraceFormatter {
     bool is_index = std::all_of(first.begin(), first.end(), is_digit);
     if (is_index) {
       bool automatic = first.empty();
-      if ((automatic && manual_) || (!automatic && next_ > 0)) refuse("cannot mix automatic and manual numbering of fields");
+      if ((automatic && manual_) || (!automatic && next_ > 0))
+        refuse("cannot mix automatic and manual numbering of fields");
       manual_ = manual_ || !automatic;
       std::optional<Int> index = automatic ? static_cast<Int>(next_++) : parse_integer(first, 10);
       if (*index >= static_cast<Int>(arguments_.positional.size())) refuse("a field of the format has no argument");
@@ -162,7 +165,8 @@ class BraceFormatter {
       if (end == std::string_view::npos || end == 1) refuse("Missing ']' or empty attribute in format string");
       std::string key(name.substr(1, end - 1));
       name.remove_prefix(end + (item ? 1 : 0));
-      if (!name.empty() && name[0] != '.' && name[0] != '[') refuse("Only '.' or '[' may follow ']' in format field specifier");
+      if (!name.empty() && name[0] != '.' && name[0] != '[')
+        refuse("Only '.' or '[' may follow ']' in format field specifier");
       bool number = item && std::all_of(key.begin(), key.end(), is_digit);
       Value key_value = number ? Value::integer(parse_integer(key, 10).value()) : runtime_.string(key);
       value = item ? get_item(runtime_, value, key_value) : get_attribute(runtime_, value, key_value);

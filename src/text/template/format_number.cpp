@@ -19,7 +19,8 @@ std::string float_digits(Runtime& runtime, double magnitude, char type, Int prec
   constexpr Int kMaxPrecision = 100'000;
   if (precision > kMaxPrecision) refuse("a precision of {} is too large", integer_text(precision));
   runtime.spend_bytes(static_cast<size_t>(precision) * 64);
-  const char format[] = {'%', alternate ? '#' : '.', alternate ? '.' : '*', alternate ? '*' : type, alternate ? type : '\0', '\0'};
+  const char format[] = {
+      '%', alternate ? '#' : '.', alternate ? '.' : '*', alternate ? '*' : type, alternate ? type : '\0', '\0'};
   int size = std::snprintf(nullptr, 0, format, static_cast<int>(precision), magnitude);
   std::string digits(static_cast<size_t>(size) + 1, '\0');
   std::snprintf(digits.data(), digits.size(), format, static_cast<int>(precision), magnitude);

@@ -1,8 +1,8 @@
 // "format" % arguments.
 #include <cmath>
 
-#include "text/template/format_number.h"
 #include "text/template/callable.h"
+#include "text/template/format_number.h"
 #include "text/template/operations.h"
 
 namespace cohort::jinja {
@@ -13,7 +13,8 @@ class PercentFormatter {
   PercentFormatter(Runtime& runtime, const Value& format, const Value& argument)
       : runtime_(runtime), format_(text_of(format)), escapes_(format.as<StringObject>().markup), argument_(argument) {
     is_tuple_ = argument.is(Kind::tuple);
-    is_mapping_ = argument.is(Kind::dict) || argument.is(Kind::list) || argument.is(Kind::range) || argument.is_undefined();
+    is_mapping_ =
+        argument.is(Kind::dict) || argument.is(Kind::list) || argument.is(Kind::range) || argument.is_undefined();
   }
 
   std::string run() {

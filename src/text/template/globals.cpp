@@ -21,8 +21,8 @@ Value range(Runtime& runtime, const Value&, Arguments& arguments) {
   if (bounds[2] == 0) refuse("range() arg 3 must not be zero");
   Value made = runtime.range(bounds[0], bounds[1], bounds[2]);
   if (made.as<RangeObject>().length > kMaxRange) {
-    refuse("the range has {} items, more than the {} that the sandbox allows", integer_text(made.as<RangeObject>().length),
-           integer_text(kMaxRange));
+    refuse("the range has {} items, more than the {} that the sandbox allows",
+           integer_text(made.as<RangeObject>().length), integer_text(kMaxRange));
   }
   return made;
 }
@@ -47,7 +47,9 @@ Ref<DictObject> make_dict(Runtime& runtime, Arguments& arguments) {
   return dict;
 }
 
-Value dict(Runtime& runtime, const Value&, Arguments& arguments) { return runtime.dict(make_dict(runtime, arguments)); }
+Value dict(Runtime& runtime, const Value&, Arguments& arguments) {
+  return runtime.dict(make_dict(runtime, arguments));
+}
 
 Value name_space(Runtime& runtime, const Value&, Arguments& arguments) {
   Ref<DictObject> attributes = make_dict(runtime, arguments);
@@ -97,8 +99,8 @@ Value raise_exception(Runtime& runtime, const Value&, Arguments& arguments) {
 /// One directive of strftime, such as %d or %-d.
 std::string formatted(const std::tm& time, std::string_view directive) {
   char letter = directive.back();
-  if (letter == 'f') return "000000";                // microseconds, which the clock does not tell
-  if (letter == 'z' || letter == 'Z') return "";     // Python's naive times have no zone
+  if (letter == 'f') return "000000";             // microseconds, which the clock does not tell
+  if (letter == 'z' || letter == 'Z') return "";  // Python's naive times have no zone
   char buffer[256];
   size_t size = std::strftime(buffer, sizeof buffer, std::string(directive).c_str(), &time);
   return {buffer, size};
@@ -144,7 +146,11 @@ constexpr Native kCyclerMethods[] = {{"next", "", cycler_next}, {"reset", "", cy
 
 }  // namespace
 
-const Native* find_global(std::string_view name) { return NativeTable{kGlobals, std::size(kGlobals)}.find(name); }
-NativeTable cycler_methods() { return {kCyclerMethods, std::size(kCyclerMethods)}; }
+const Native* find_global(std::string_view name) {
+  return NativeTable{kGlobals, std::size(kGlobals)}.find(name);
+}
+NativeTable cycler_methods() {
+  return {kCyclerMethods, std::size(kCyclerMethods)};
+}
 
 }  // namespace cohort::jinja

@@ -1,5 +1,5 @@
-// Templates against what Python's jinja2 makes of them: fixtures written by tools/template_compare.py. With COHORT_TEMPLATE_CASES
-// set to a folder of such files, those are tested too (the script's random comparison does so).
+// Templates against what Python's jinja2 makes of them: fixtures written by tools/template_compare.py. With
+// COHORT_TEMPLATE_CASES set to a folder of such files, those are tested too (the script's random comparison does so).
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -38,7 +38,9 @@ std::vector<std::filesystem::path> fixtures(const std::filesystem::path& folder,
   return paths;
 }
 
-Json read_json(const std::filesystem::path& path) { return Json::parse(read_text_file(path).value()); }
+Json read_json(const std::filesystem::path& path) {
+  return Json::parse(read_text_file(path).value());
+}
 
 /// Compares with "expected", or expects an error ("error": true, or the words it must contain).
 void check(const Json& fixture, const Expected<std::string>& actual, const std::string& what) {
@@ -102,7 +104,8 @@ TEST(TemplateGolden, Chats) {
       options.bos_token = file["bos_token"].get<std::string>();
       options.eos_token = file["eos_token"].get<std::string>();
       options.clock = fixed_clock;
-      check(fixture, render_chat(*chat_template, conversation["messages"], options), path.filename().string() + ": " + name);
+      check(fixture, render_chat(*chat_template, conversation["messages"], options),
+            path.filename().string() + ": " + name);
     }
   }
 }

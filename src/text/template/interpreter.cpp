@@ -201,17 +201,18 @@ Value Interpreter::filtered(const Stmt& statement, Ref<Activation> definition, c
   keep(definition);
   Ref<IteratorObject> source = iterate(runtime_, iterable);
   Ref<Activation> own = activate(statement.test_function, std::move(definition));
-  return runtime_.iterator(source->depth, [this, &statement, source, own, entered = false](Runtime& rt, Value& value) mutable {
-    RecursionGuard guard(rt);
-    if (!std::exchange(entered, true)) enter(statement.test_scope, *own);
-    for (Value item; source->next(rt, item);) {
-      assign(*statement.test_target, item, *own);
-      if (!truthy(evaluate(*statement.test, *own))) continue;
-      value = rebuilt(*statement.test_target, *own);
-      return true;
-    }
-    return false;
-  });
+  return runtime_.iterator(source->depth,
+                           [this, &statement, source, own, entered = false](Runtime& rt, Value& value) mutable {
+                             RecursionGuard guard(rt);
+                             if (!std::exchange(entered, true)) enter(statement.test_scope, *own);
+                             for (Value item; source->next(rt, item);) {
+                               assign(*statement.test_target, item, *own);
+                               if (!truthy(evaluate(*statement.test, *own))) continue;
+                               value = rebuilt(*statement.test_target, *own);
+                               return true;
+                             }
+                             return false;
+                           });
 }
 
 /// The value that the variables of a target hold: an unpacked item becomes a tuple.
@@ -272,7 +273,8 @@ void Interpreter::assign(const Expr& target, Value value, Activation& activation
   }
   if (target.type == ExprType::namespace_attribute) {
     require_namespaces(target, activation);
-    if (target.attribute[0] == '_') refuse("the attribute '{}' of a namespace may not start with '_'", target.attribute);
+    if (target.attribute[0] == '_')
+      refuse("the attribute '{}' of a namespace may not start with '_'", target.attribute);
     activation.at(target.ref).as<NamespaceObject>().set(target.attribute, std::move(value));
     return;
   }

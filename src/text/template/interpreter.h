@@ -41,8 +41,8 @@ class Interpreter {
 
   // Loops.
   Flow execute_loop(const Stmt& statement, Activation& activation, Text& out);
-  Flow run_loop(const Stmt& statement, Activation& activation, Ref<Activation> definition, const Value& iterable, Int depth0,
-                Text& out);
+  Flow run_loop(const Stmt& statement, Activation& activation, Ref<Activation> definition, const Value& iterable,
+                Int depth0, Text& out);
   Value run_recursive(const Stmt& statement, Ref<Activation> definition, const Value& iterable, Int depth0);
   Value filtered(const Stmt& statement, Ref<Activation> definition, const Value& iterable);
   Value rebuilt(const Expr& target, Activation& activation);

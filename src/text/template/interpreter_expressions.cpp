@@ -133,8 +133,8 @@ Value Interpreter::evaluate_slice(const Expr& expression, Activation& activation
 Value Interpreter::evaluate_conditional(const Expr& expression, Activation& activation) {
   if (truthy(evaluate(*expression.children[0], activation))) return evaluate(*expression.children[1], activation);
   if (expression.children[2]) return evaluate(*expression.children[2], activation);
-  return runtime_.undefined(
-      fmt::format("the inline if-expression on line {} evaluated to false and no else section was defined", expression.line));
+  return runtime_.undefined(fmt::format(
+      "the inline if-expression on line {} evaluated to false and no else section was defined", expression.line));
 }
 
 Value Interpreter::evaluate_filter_or_test(const Expr& expression, Activation& activation) {

@@ -16,7 +16,8 @@ void append_json_string(Text& out, std::string_view text, bool ensure_ascii) {
     size_t begin = position;
     char32_t c = decode(text, position);
     constexpr std::string_view kEscaped = "\"\\\n\r\t\f\b", kLetters = "\"\\nrtfb";
-    if (size_t k = c < 0x80 ? kEscaped.find(static_cast<char>(c)) : std::string_view::npos; k != std::string_view::npos) {
+    if (size_t k = c < 0x80 ? kEscaped.find(static_cast<char>(c)) : std::string_view::npos;
+        k != std::string_view::npos) {
       quoted += '\\', quoted += kLetters[k];
     } else if (c < 0x20 || (ensure_ascii && c >= 0x7F && c < 0x10000)) {
       quoted += fmt::format("\\u{:04x}", static_cast<uint32_t>(c));

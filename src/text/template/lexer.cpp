@@ -9,7 +9,9 @@
 namespace cohort::jinja {
 namespace {
 
-bool is_ascii_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_ascii_digit(char c) {
+  return c >= '0' && c <= '9';
+}
 
 /// Lines end in "\n", whatever the source uses; one line break at the very end does not count.
 std::string normalized(std::string_view source) {
@@ -40,7 +42,9 @@ class Lexer {
  private:
   enum class Tag : uint8_t { none, raw, comment, block, variable };
 
-  [[noreturn]] void fail(std::string message) const { throw ParseFailure{ErrorCode::corrupt, line_, std::move(message)}; }
+  [[noreturn]] void fail(std::string message) const {
+    throw ParseFailure{ErrorCode::corrupt, line_, std::move(message)};
+  }
   std::string_view rest() const { return source_.substr(position_); }
   bool looking_at(std::string_view text, size_t at) const { return source_.substr(at, text.size()) == text; }
   size_t skip_space(size_t at) const { return source_.size() - strip_left(source_.substr(at)).size(); }
@@ -103,18 +107,21 @@ class Lexer {
     }
   }
 
-  /// Text before a tag with `sign`: "-" strips its white space, else the indentation of a tag that starts its line is dropped.
+  /// Text before a tag with `sign`: "-" strips its white space, else the indentation of a tag that starts its line is
+  /// dropped.
   void add_data(std::string_view text, char sign, bool strip_indentation) {
     if (sign == '-') {
       text = strip_right(text);
     } else if (sign != '+' && strip_indentation) {
       size_t line_begin = text.rfind('\n') + 1;  // 0 without a line break
-      if ((line_begin > 0 || line_starting_) && strip_left(text.substr(line_begin)).empty()) text = text.substr(0, line_begin);
+      if ((line_begin > 0 || line_starting_) && strip_left(text.substr(line_begin)).empty())
+        text = text.substr(0, line_begin);
     }
     if (!text.empty()) add(TokenType::data, text);
   }
 
-  /// The end of a tag that closes with `close` at `at`: sign, white space and (trim_blocks) the line break behind it; 0 if none.
+  /// The end of a tag that closes with `close` at `at`: sign, white space and (trim_blocks) the line break behind it; 0
+  /// if none.
   size_t end_of_close(std::string_view close, size_t at, bool block) const {
     if (source_[at] == '-' && looking_at(close, at + 1)) return skip_space(at + 1 + close.size());
     if (block && source_[at] == '+' && looking_at(close, at + 1)) return at + 1 + close.size();
@@ -207,7 +214,8 @@ class Lexer {
     if (at < source_.size() && (source_[at] | 0x20) == 'e') {
       size_t exponent = at + 1;
       if (exponent < source_.size() && (source_[exponent] == '+' || source_[exponent] == '-')) ++exponent;
-      if (exponent < source_.size() && is_ascii_digit(source_[exponent])) return end_of_digits(exponent, is_ascii_digit);
+      if (exponent < source_.size() && is_ascii_digit(source_[exponent]))
+        return end_of_digits(exponent, is_ascii_digit);
     }
     return is_float ? at : 0;
   }
@@ -215,7 +223,8 @@ class Lexer {
   size_t end_of_integer() const {
     auto prefixed = [&](char letter, auto is_digit) {
       size_t at = position_ + 2;
-      if (at > source_.size() || source_[position_] != '0' || (source_[position_ + 1] | 0x20) != letter) return size_t{0};
+      if (at > source_.size() || source_[position_] != '0' || (source_[position_ + 1] | 0x20) != letter)
+        return size_t{0};
       size_t end = end_of_digits(at, is_digit);
       return end > at ? end : 0;
     };
@@ -261,18 +270,22 @@ class Lexer {
       char32_t c = decode(text, next);
       i = next;
       constexpr std::string_view kLetters = "\\'\"abfnrtv", kMeanings = "\\'\"\a\b\f\n\r\t\v";
-      if (size_t k = c < 0x80 ? kLetters.find(static_cast<char>(c)) : std::string_view::npos; k != std::string_view::npos) {
+      if (size_t k = c < 0x80 ? kLetters.find(static_cast<char>(c)) : std::string_view::npos;
+          k != std::string_view::npos) {
         out += kMeanings[k];
       } else if (c >= '0' && c <= '7') {
         char32_t value = c - '0';
-        for (int n = 1; n < 3 && i < text.size() && text[i] >= '0' && text[i] <= '7'; ++n) value = value * 8 + (text[i++] - '0');
+        for (int n = 1; n < 3 && i < text.size() && text[i] >= '0' && text[i] <= '7'; ++n)
+          value = value * 8 + (text[i++] - '0');
         append_utf8(out, value);
       } else if (c == 'x' || c == 'u' || c == 'U') {
         size_t digits = c == 'x' ? 2 : c == 'u' ? 4 : 8;
         append_utf8(out, hex_escape(text, i, digits));
         i += digits;
       } else if (c == 'N') {
-        fail("the escape \\N{...} (a character by its name) is not supported; write the character or \\u with its number");
+        fail(
+            "the escape \\N{...} (a character by its name) is not supported; write the character or \\u with its "
+            "number");
       } else if (c >= 0x80) {
         // Jinja turns the character into an escape first, whose backslash the one before it then protects.
         out += c < 0x100     ? fmt::format("\\x{:02x}", static_cast<uint32_t>(c))

@@ -1,4 +1,5 @@
-// Splits a template into text and tokens, with the white space rules of trim_blocks, lstrip_blocks and the - and + signs.
+// Splits a template into text and tokens, with the white space rules of trim_blocks, lstrip_blocks and the - and +
+// signs.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,8 @@ Value loop_cycle(Runtime&, const Value& self, Arguments& arguments) {
 Value loop_changed(Runtime& runtime, const Value& self, Arguments& arguments) {
   auto& loop = self.as<LoopObject>();
   if (!arguments.keywords.empty()) refuse("loop.changed takes no named arguments");
-  if (loop.ended) refuse("loop.changed was called after the loop");  // what it remembers is dropped at the end, see below
+  if (loop.ended)
+    refuse("loop.changed was called after the loop");  // what it remembers is dropped at the end, see below
   bool same = loop.last_changed && loop.last_changed->size() == arguments.positional.size();
   for (size_t i = 0; same && i < arguments.positional.size(); ++i) {
     same = equal(runtime, (*loop.last_changed)[i], arguments.positional[i]);

@@ -30,8 +30,8 @@ struct MacroObject : Object {
   Ref<Activation> definition;
 };
 
-/// Walked by the loop itself with advance(), which also looks ahead for loop.last and loop.nextitem. Walked by a template
-/// (for x in loop), it gives pairs of an item and itself, as Jinja's does.
+/// Walked by the loop itself with advance(), which also looks ahead for loop.last and loop.nextitem. Walked by a
+/// template (for x in loop), it gives pairs of an item and itself, as Jinja's does.
 struct LoopObject : IteratorObject {
   bool advance(Runtime& runtime, Value& item);
   bool next(Runtime& runtime, Value& value) override;

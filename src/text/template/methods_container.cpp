@@ -31,9 +31,13 @@ Value index(Runtime& runtime, const Value& self, Arguments& arguments) {
   refuse("the value is not in the {}", type_name(self));
 }
 
-Value copy_list(Runtime& runtime, const Value& self, Arguments&) { return runtime.list(collect(runtime, self)); }
+Value copy_list(Runtime& runtime, const Value& self, Arguments&) {
+  return runtime.list(collect(runtime, self));
+}
 
-const DictObject& dict_of(const Value& self) { return self.as<DictObject>(); }
+const DictObject& dict_of(const Value& self) {
+  return self.as<DictObject>();
+}
 
 template <ViewObject::Part part>
 Value view(Runtime& runtime, const Value& self, Arguments&) {
@@ -78,9 +82,17 @@ constexpr Native kRangeMethods[] = {{"count", "/value", count}, {"index", "/valu
 
 }  // namespace
 
-NativeTable list_methods() { return {kListMethods, std::size(kListMethods)}; }
-NativeTable tuple_methods() { return {kListMethods, 2}; }  // all but copy
-NativeTable dict_methods() { return {kDictMethods, std::size(kDictMethods)}; }
-NativeTable range_methods() { return {kRangeMethods, std::size(kRangeMethods)}; }
+NativeTable list_methods() {
+  return {kListMethods, std::size(kListMethods)};
+}
+NativeTable tuple_methods() {
+  return {kListMethods, 2};
+}  // all but copy
+NativeTable dict_methods() {
+  return {kDictMethods, std::size(kDictMethods)};
+}
+NativeTable range_methods() {
+  return {kRangeMethods, std::size(kRangeMethods)};
+}
 
 }  // namespace cohort::jinja

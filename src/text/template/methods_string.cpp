@@ -10,7 +10,9 @@
 namespace cohort::jinja {
 namespace {
 
-bool is_markup(const Value& text) { return text.as<StringObject>().markup; }
+bool is_markup(const Value& text) {
+  return text.as<StringObject>().markup;
+}
 
 template <std::string (*change)(std::string_view)>
 Value change_case(Runtime& runtime, const Value& self, Arguments&) {
@@ -198,7 +200,8 @@ Value format_map(Runtime& runtime, const Value& self, Arguments& arguments) {
 }
 
 Value unsupported(Runtime&, const Value&, Arguments&) {
-  throw Failure{ErrorCode::unsupported, "the methods encode, maketrans and translate are not supported in chat templates"};
+  throw Failure{ErrorCode::unsupported,
+                "the methods encode, maketrans and translate are not supported in chat templates"};
 }
 
 constexpr Native kMethods[] = {
@@ -234,6 +237,8 @@ constexpr Native kMethods[] = {
 
 }  // namespace
 
-NativeTable string_methods() { return {kMethods, std::size(kMethods)}; }
+NativeTable string_methods() {
+  return {kMethods, std::size(kMethods)};
+}
 
 }  // namespace cohort::jinja

@@ -9,7 +9,8 @@
 namespace cohort::jinja {
 namespace {
 
-/// The part of a text between two indices, as a slice would have it, in bytes; `exists` is false if start lies behind the end.
+/// The part of a text between two indices, as a slice would have it, in bytes; `exists` is false if start lies behind
+/// the end.
 struct Part {
   size_t begin = 0, end = 0;
   Int first = 0;  // index of the first code point
@@ -35,7 +36,8 @@ Part part_of(Runtime& runtime, const Value& self, const Arguments& arguments, si
     part.end = static_cast<size_t>(stop);
   } else {
     part.begin = byte_offset(text.bytes, static_cast<size_t>(start));
-    part.end = part.begin + byte_offset(std::string_view(text.bytes).substr(part.begin), static_cast<size_t>(stop - start));
+    part.end =
+        part.begin + byte_offset(std::string_view(text.bytes).substr(part.begin), static_cast<size_t>(stop - start));
   }
   return part;
 }
@@ -107,7 +109,9 @@ Value all_are(Runtime& runtime, const Value& self, Arguments&) {
   return Value::boolean(empty_passes || !text.empty());
 }
 
-bool is_ascii(char32_t c) { return c < 0x80; }
+bool is_ascii(char32_t c) {
+  return c < 0x80;
+}
 
 /// Whether all letters with case have the wanted one, and there is one.
 template <bool upper>
@@ -164,6 +168,8 @@ constexpr Native kMethods[] = {
 
 }  // namespace
 
-NativeTable string_search_methods() { return {kMethods, std::size(kMethods)}; }
+NativeTable string_search_methods() {
+  return {kMethods, std::size(kMethods)};
+}
 
 }  // namespace cohort::jinja

@@ -16,7 +16,9 @@ enum class Comparison : uint8_t { eq, ne, lt, le, gt, ge, in, not_in };
 bool truthy(const Value& value);
 bool equal(Runtime& runtime, const Value& a, const Value& b);
 bool compare(Runtime& runtime, Comparison comparison, const Value& a, const Value& b);
-inline bool less(Runtime& runtime, const Value& a, const Value& b) { return compare(runtime, Comparison::lt, a, b); }
+inline bool less(Runtime& runtime, const Value& a, const Value& b) {
+  return compare(runtime, Comparison::lt, a, b);
+}
 bool contains(Runtime& runtime, const Value& container, const Value& item);
 size_t hash(Runtime& runtime, const Value& value);  // refuses what Python cannot hash
 
@@ -26,10 +28,10 @@ Value arithmetic(Runtime& runtime, Arithmetic operation, const Value& a, const V
 Value negate(const Value& value);
 Value plus(const Value& value);
 Value add(Runtime& runtime, const Value& a, const Value& b);
-Value to_integer(double value);  // int(float)
+Value to_integer(double value);                                     // int(float)
 std::optional<Int> parse_integer(std::string_view text, int base);  // int(str, base); no value: not an integer
 std::optional<double> parse_float(std::string_view text);           // float(str)
-Value round_number(const Value& value, Int digits);          // round(value, digits)
+Value round_number(const Value& value, Int digits);                 // round(value, digits)
 
 // Texts: str() and repr().
 void append_str(Text& out, const Value& value);

@@ -74,9 +74,9 @@ class Parser {
 
   // Expressions, from the loosest to the tightest binding.
   struct TupleRules {
-    bool conditional = true;       // a conditional expression may stand in it
-    bool parenthesised = false;    // it may be empty
-    bool only_primaries = false;   // targets of assignments
+    bool conditional = true;      // a conditional expression may stand in it
+    bool parenthesised = false;   // it may be empty
+    bool only_primaries = false;  // targets of assignments
     bool with_namespace = false;
   };
   ExprPtr parse_tuple(const TupleRules& rules);

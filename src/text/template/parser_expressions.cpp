@@ -239,7 +239,8 @@ ExprPtr Parser::parse_text() {
 
 ExprPtr Parser::parse_number() {
   Token token = take();
-  if (token.type == TokenType::floating) return constant(Value::floating(std::strtod(token.text.c_str(), nullptr)), token.line);
+  if (token.type == TokenType::floating)
+    return constant(Value::floating(std::strtod(token.text.c_str(), nullptr)), token.line);
   try {
     return constant(Value::integer(parse_integer(token.text, 0).value()), token.line);
   } catch (const Failure& failure) {
@@ -305,7 +306,8 @@ ExprPtr Parser::parse_subscript(ExprPtr expression) {
       attribute->constant = text_constant(take().text);
       return attribute;
     }
-    if (!at(TokenType::integer)) fail(fmt::format("expected a name or a number after '.', got '{}'", describe(current())));
+    if (!at(TokenType::integer))
+      fail(fmt::format("expected a name or a number after '.', got '{}'", describe(current())));
     return make(ExprType::item, opening.line, std::move(expression), parse_number());
   }
   bool is_slice = false;
@@ -353,7 +355,8 @@ void Parser::parse_call_arguments(Expr& call) {
   int line = current().line;
   expect_symbol("(");
   auto require = [&](bool condition) {
-    if (!condition) fail_at(line, "invalid order of arguments: positional ones come first, then names, then *list and **dict");
+    if (!condition)
+      fail_at(line, "invalid order of arguments: positional ones come first, then names, then *list and **dict");
   };
   bool first = true;
   while (!at_symbol(")")) {
@@ -404,8 +407,8 @@ ExprPtr Parser::parse_test(ExprPtr value) {
   test->name = parse_dotted_name();
   test->native = find_test(test->name);
   test->children.push_back(std::move(value));
-  bool starts_operand = at(TokenType::name) || at(TokenType::string) || at(TokenType::integer) || at(TokenType::floating) ||
-                        at_symbol("[") || at_symbol("{");
+  bool starts_operand = at(TokenType::name) || at(TokenType::string) || at(TokenType::integer) ||
+                        at(TokenType::floating) || at_symbol("[") || at_symbol("{");
   if (at_symbol("(")) {
     parse_call_arguments(*test);
   } else if (starts_operand && !at_name("else") && !at_name("or") && !at_name("and")) {

@@ -38,14 +38,17 @@ void Parser::expect(TokenType type, std::string_view what) {
   take();
 }
 
-void Parser::fail(std::string message, ErrorCode code) const { fail_at(current().line, std::move(message), code); }
+void Parser::fail(std::string message, ErrorCode code) const {
+  fail_at(current().line, std::move(message), code);
+}
 
 void Parser::fail_at(int line, std::string message, ErrorCode code) const {
   throw ParseFailure{code, line, std::move(message)};
 }
 
 void Parser::fail_depth() const {
-  fail(fmt::format("the template nests deeper than the limit 'syntax_depth' of {}", limits_.syntax_depth), ErrorCode::capacity);
+  fail(fmt::format("the template nests deeper than the limit 'syntax_depth' of {}", limits_.syntax_depth),
+       ErrorCode::capacity);
 }
 
 Stmt Parser::statement(StmtType type) const {
@@ -89,7 +92,8 @@ Body Parser::parse_body(Names ends) {
     }
   }
   if (ends.size() > 0) {
-    fail(fmt::format("unexpected end of template: '{}' is missing to close '{}'", *(ends.end() - 1), open_tags_.back()));
+    fail(
+        fmt::format("unexpected end of template: '{}' is missing to close '{}'", *(ends.end() - 1), open_tags_.back()));
   }
   return body;
 }

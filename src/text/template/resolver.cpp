@@ -1,7 +1,8 @@
-// Jinja's rules of scope, which are decided before a template runs: every scope (template, loop body, macro, block) knows the
-// names it reads and sets. A name that is read and nowhere set comes from the context when its scope is entered; a name that an
-// inner scope sets starts as a copy of the outer variable and is forgotten at the end. Scopes of one function share its
-// activation; a variable is known by the depth of its scope and its name, as the names in Jinja's generated code are.
+// Jinja's rules of scope, which are decided before a template runs: every scope (template, loop body, macro, block)
+// knows the names it reads and sets. A name that is read and nowhere set comes from the context when its scope is
+// entered; a name that an inner scope sets starts as a copy of the outer variable and is forgotten at the end. Scopes
+// of one function share its activation; a variable is known by the depth of its scope and its name, as the names in
+// Jinja's generated code are.
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -433,6 +434,8 @@ class Resolver {
 
 }  // namespace
 
-void resolve(Program& program) { Resolver().resolve_program(program); }
+void resolve(Program& program) {
+  Resolver().resolve_program(program);
+}
 
 }  // namespace cohort::jinja

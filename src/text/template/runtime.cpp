@@ -45,7 +45,9 @@ Value Runtime::view(ViewObject::Part part, Ref<DictObject> dict) {
   return {Kind::view, std::move(object)};
 }
 
-Ref<DictObject> Runtime::dict() { return make<DictObject>(0, 1); }
+Ref<DictObject> Runtime::dict() {
+  return make<DictObject>(0, 1);
+}
 
 Value Runtime::dict(Ref<DictObject> dict) {
   uint32_t depth = 0;
@@ -60,15 +62,16 @@ Value Runtime::dict(Ref<DictObject> dict) {
 }
 
 void Runtime::fail_steps() const {
-  throw Failure{ErrorCode::capacity,
-                fmt::format("the template needs more than {} steps; raise the limit 'steps' if it is meant to run this long",
-                            limits_.steps)};
+  throw Failure{
+      ErrorCode::capacity,
+      fmt::format("the template needs more than {} steps; raise the limit 'steps' if it is meant to run this long",
+                  limits_.steps)};
 }
 
 void Runtime::fail_memory(size_t bytes) const {
   throw Failure{ErrorCode::capacity,
-                fmt::format("the template needs {} bytes more than the {} it holds, and the limit 'memory_bytes' is {}", bytes,
-                            meter_.used, limits_.memory_bytes)};
+                fmt::format("the template needs {} bytes more than the {} it holds, and the limit 'memory_bytes' is {}",
+                            bytes, meter_.used, limits_.memory_bytes)};
 }
 
 void Runtime::fail_value_depth() const {
@@ -78,13 +81,15 @@ void Runtime::fail_value_depth() const {
 
 void Runtime::fail_depth() {
   --depth_;  // the guard that called does not exist yet
-  throw Failure{ErrorCode::capacity,
-                fmt::format("evaluations nest deeper than the limit 'depth' of {}; does a macro call itself without end?",
-                            limits_.depth)};
+  throw Failure{
+      ErrorCode::capacity,
+      fmt::format("evaluations nest deeper than the limit 'depth' of {}; does a macro call itself without end?",
+                  limits_.depth)};
 }
 
 void Text::fail_limit() const {
-  throw Failure{ErrorCode::capacity, fmt::format("a text grows beyond the limit '{}' ({} bytes left)", limit_name_, limit_)};
+  throw Failure{ErrorCode::capacity,
+                fmt::format("a text grows beyond the limit '{}' ({} bytes left)", limit_name_, limit_)};
 }
 
 }  // namespace cohort::jinja

@@ -1,5 +1,5 @@
-// What one rendering has to spend, the makers of its values, and how its operations fail. Failures are exceptions inside this
-// folder (an interpreter fails at any depth) and become an Error at Template::render.
+// What one rendering has to spend, the makers of its values, and how its operations fail. Failures are exceptions
+// inside this folder (an interpreter fails at any depth) and become an Error at Template::render.
 #pragma once
 
 #include <fmt/format.h>

@@ -8,7 +8,9 @@
 namespace cohort::jinja {
 namespace {
 
-Value pair_of(Runtime& runtime, const std::pair<Value, Value>& entry) { return runtime.tuple({entry.first, entry.second}); }
+Value pair_of(Runtime& runtime, const std::pair<Value, Value>& entry) {
+  return runtime.tuple({entry.first, entry.second});
+}
 
 Value view_item(Runtime& runtime, const ViewObject& view, size_t index) {
   const auto& entry = view.dict->entries[index];
@@ -28,9 +30,10 @@ Value indexed_iterator(Runtime& runtime, const Value& source, size_t count, Item
 
 Value iterator_of(Runtime& runtime, const Value& value, bool backwards) {
   auto walk = [&](size_t count, auto item) {
-    return indexed_iterator(runtime, value, count, [count, item, backwards](Runtime& rt, const Value& source, size_t i) {
-      return item(rt, source, backwards ? count - 1 - i : i);
-    });
+    return indexed_iterator(runtime, value, count,
+                            [count, item, backwards](Runtime& rt, const Value& source, size_t i) {
+                              return item(rt, source, backwards ? count - 1 - i : i);
+                            });
   };
   switch (value.kind()) {
     case Kind::list:
@@ -53,12 +56,13 @@ Value iterator_of(Runtime& runtime, const Value& value, bool backwards) {
 }
 
 Value text_iterator(Runtime& runtime, const Value& text, bool backwards) {
-  return runtime.iterator(0, [text, backwards, at = backwards ? text_of(text).size() : 0](Runtime& rt, Value& value) mutable {
+  return runtime.iterator(0, [text, backwards, at = backwards ? text_of(text).size() : 0](Runtime& rt,
+                                                                                          Value& value) mutable {
     const std::string& bytes = text_of(text);
     if (at == (backwards ? 0 : bytes.size())) return false;
     size_t begin = at;
     backwards ? decode_before(bytes, at) : decode(bytes, at);
-    value = string_like(rt, text, bytes.substr(std::min(begin, at), std::max(begin, at) - std::min(begin, at)));
+    value = rt.string(bytes.substr(std::min(begin, at), std::max(begin, at) - std::min(begin, at)));  // never markup
     return true;
   });
 }
@@ -70,7 +74,8 @@ struct SliceBounds {
 
 SliceBounds slice_bounds(Int length, const Value& start, const Value& stop, const Value& step) {
   auto bound = [](const Value& value) {
-    if (!value.is_none() && !value.is_integral()) refuse("slice indices must be integers or None, not {}", type_name(value));
+    if (!value.is_none() && !value.is_integral())
+      refuse("slice indices must be integers or None, not {}", type_name(value));
   };
   bound(start), bound(stop), bound(step);
   SliceBounds bounds{0, 0, step.is_none() ? 1 : step.integer(), 0};
@@ -93,7 +98,8 @@ SliceBounds slice_bounds(Int length, const Value& start, const Value& stop, cons
 
 Value slice_text(Runtime& runtime, const Value& text, const SliceBounds& bounds) {
   if (bounds.step == 1) {
-    return substring(runtime, text, static_cast<size_t>(bounds.start), static_cast<size_t>(bounds.start + bounds.count));
+    return substring(runtime, text, static_cast<size_t>(bounds.start),
+                     static_cast<size_t>(bounds.start + bounds.count));
   }
   const auto& object = text.as<StringObject>();
   runtime.spend_bytes(object.bytes.size());

@@ -21,8 +21,8 @@ std::tm system_local_time() {
 
 Expected<Template> Template::parse(std::string_view source, const TemplateLimits& limits) {
   if (source.size() > limits.source_bytes) {
-    return fail(ErrorCode::capacity, "the template has {} bytes, more than the limit 'source_bytes' of {}", source.size(),
-                limits.source_bytes);
+    return fail(ErrorCode::capacity, "the template has {} bytes, more than the limit 'source_bytes' of {}",
+                source.size(), limits.source_bytes);
   }
   if (!jinja::is_valid_utf8(source)) return fail(ErrorCode::corrupt, "the template is not valid UTF-8");
   try {
@@ -40,7 +40,8 @@ Expected<Template> Template::parse(std::string_view source, const TemplateLimits
 
 Expected<std::string> Template::render(const nlohmann::ordered_json& context, const TemplateClock& clock) const {
   if (!context.is_object()) {
-    return fail(ErrorCode::invalid_argument, "the context of a template must be a JSON object, not {}", context.type_name());
+    return fail(ErrorCode::invalid_argument, "the context of a template must be a JSON object, not {}",
+                context.type_name());
   }
   jinja::Runtime runtime(program_->limits, clock);
   jinja::Interpreter interpreter(*program_, runtime, context);

@@ -1,6 +1,7 @@
-// Chat templates: a sandboxed interpreter of the part of Jinja2 that they use, with the meaning that Python's jinja2 gives it
-// in transformers' configuration (trim_blocks, lstrip_blocks, loop controls, the generation tag, an immutable sandbox).
-// A template reads its context and writes text; it cannot reach files, the network, or anything but the clock it is given.
+// Chat templates: a sandboxed interpreter of the part of Jinja2 that they use, with the meaning that Python's jinja2
+// gives it in transformers' configuration (trim_blocks, lstrip_blocks, loop controls, the generation tag, an immutable
+// sandbox). A template reads its context and writes text; it cannot reach files, the network, or anything but the clock
+// it is given.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +19,12 @@ namespace cohort {
 /// What one template may cost. A template that needs more fails with ErrorCode::capacity and the name of the limit.
 struct TemplateLimits {
   size_t source_bytes = size_t{1} << 20;
-  size_t syntax_depth = 200;                 // nested tags, brackets and operands of one expression
-  size_t value_depth = 200;                  // lists in lists, of the context and of the template
-  size_t steps = 50'000'000;                 // expressions, statements and iterations; long texts count as several
-  size_t depth = 1000;                       // nested evaluations, which bounds recursive macros and the stack (about 1 MB)
-  size_t output_bytes = size_t{64} << 20;    // the rendered text
-  size_t memory_bytes = size_t{256} << 20;   // texts and lists that the template makes and holds at one time
+  size_t syntax_depth = 200;  // nested tags, brackets and operands of one expression
+  size_t value_depth = 200;   // lists in lists, of the context and of the template
+  size_t steps = 50'000'000;  // expressions, statements and iterations; long texts count as several
+  size_t depth = 1000;        // nested evaluations, which bounds recursive macros and the stack (about 1 MB)
+  size_t output_bytes = size_t{64} << 20;   // the rendered text
+  size_t memory_bytes = size_t{256} << 20;  // texts and lists that the template makes and holds at one time
 };
 
 /// The local time that strftime_now formats.
@@ -40,8 +41,9 @@ class Template {
   /// Errors name the line: corrupt (syntax), unsupported (include, import, blocks, rare filters), capacity (limits).
   static Expected<Template> parse(std::string_view source, const TemplateLimits& limits = {});
 
-  /// The text of the template with the members of the object `context` as its variables, in their order. Errors name the line:
-  /// invalid_argument (raise_exception, an undefined value, an operation that Python refuses), capacity (limits).
+  /// The text of the template with the members of the object `context` as its variables, in their order. Errors name
+  /// the line: invalid_argument (raise_exception, an undefined value, an operation that Python refuses), capacity
+  /// (limits).
   Expected<std::string> render(const nlohmann::ordered_json& context,
                                const TemplateClock& clock = system_local_time) const;
 

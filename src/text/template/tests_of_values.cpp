@@ -8,7 +8,9 @@
 namespace cohort::jinja {
 namespace {
 
-Value yes_or_no(bool value) { return Value::boolean(value); }
+Value yes_or_no(bool value) {
+  return Value::boolean(value);
+}
 
 template <Kind... kinds>
 Value is_kind(Runtime&, const Value& self, Arguments&) {
@@ -20,10 +22,18 @@ Value compares(Runtime& runtime, const Value& self, Arguments& arguments) {
   return yes_or_no(compare(runtime, comparison, self, arguments[0]));
 }
 
-Value is_defined(Runtime&, const Value& self, Arguments&) { return yes_or_no(!self.is_undefined()); }
-Value is_true(Runtime&, const Value& self, Arguments&) { return yes_or_no(self.is(Kind::boolean) && self.boolean()); }
-Value is_false(Runtime&, const Value& self, Arguments&) { return yes_or_no(self.is(Kind::boolean) && !self.boolean()); }
-Value is_iterable_value(Runtime&, const Value& self, Arguments&) { return yes_or_no(is_iterable(self)); }
+Value is_defined(Runtime&, const Value& self, Arguments&) {
+  return yes_or_no(!self.is_undefined());
+}
+Value is_true(Runtime&, const Value& self, Arguments&) {
+  return yes_or_no(self.is(Kind::boolean) && self.boolean());
+}
+Value is_false(Runtime&, const Value& self, Arguments&) {
+  return yes_or_no(self.is(Kind::boolean) && !self.boolean());
+}
+Value is_iterable_value(Runtime&, const Value& self, Arguments&) {
+  return yes_or_no(is_iterable(self));
+}
 
 /// Whether value % number == rest, with all that % means.
 bool leaves(Runtime& runtime, const Value& value, const Value& number, Int rest) {
@@ -91,8 +101,7 @@ constexpr Native kTests[] = {
     {"true", "", is_true},
     {"false", "", is_false},
     {"mapping", "", is_kind<Kind::dict>},
-    {"sequence", "",
-     is_kind<Kind::string, Kind::list, Kind::tuple, Kind::dict, Kind::range, Kind::undefined>},
+    {"sequence", "", is_kind<Kind::string, Kind::list, Kind::tuple, Kind::dict, Kind::range, Kind::undefined>},
     {"iterable", "", is_iterable_value},
     {"callable", "", is_kind<Kind::function, Kind::macro, Kind::loop, Kind::joiner, Kind::undefined>},
     {"in", "seq", compares<Comparison::in>},
@@ -124,6 +133,8 @@ constexpr Native kTests[] = {
 
 }  // namespace
 
-const Native* find_test(std::string_view name) { return NativeTable{kTests, std::size(kTests)}.find(name); }
+const Native* find_test(std::string_view name) {
+  return NativeTable{kTests, std::size(kTests)}.find(name);
+}
 
 }  // namespace cohort::jinja

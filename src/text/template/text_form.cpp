@@ -176,7 +176,8 @@ std::string float_repr(double value) {
   }
   if (exponent < 0) return sign + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
   if (count <= exponent + 1) return sign + digits + std::string(static_cast<size_t>(exponent + 1 - count), '0') + ".0";
-  return sign + digits.substr(0, static_cast<size_t>(exponent) + 1) + "." + digits.substr(static_cast<size_t>(exponent) + 1);
+  return sign + digits.substr(0, static_cast<size_t>(exponent) + 1) + "." +
+         digits.substr(static_cast<size_t>(exponent) + 1);
 }
 
 std::string integer_text(Int value, int base, bool upper) {
@@ -220,9 +221,9 @@ std::string escape_html(std::string_view text) {
 }
 
 std::string_view type_name(const Value& value) {
-  constexpr std::string_view kNames[] = {"missing", "Undefined", "NoneType", "bool",  "int",       "float", "str",
-                                         "list",    "tuple",     "dict",     "range", "dict_view", "generator",
-                                         "Namespace", "Macro",   "function", "LoopContext", "Joiner", "Cycler"};
+  constexpr std::string_view kNames[] = {
+      "missing", "Undefined", "NoneType",  "bool",      "int",   "float",    "str",         "list",   "tuple", "dict",
+      "range",   "dict_view", "generator", "Namespace", "Macro", "function", "LoopContext", "Joiner", "Cycler"};
   if (!value.is(Kind::view)) return kNames[static_cast<size_t>(value.kind())];
   constexpr std::string_view kViews[] = {"dict_keys", "dict_values", "dict_items"};
   return kViews[static_cast<size_t>(value.as<ViewObject>().part)];

@@ -14,9 +14,13 @@ namespace {
 constexpr char32_t kReplacement = 0xFFFD;
 constexpr char32_t kCapitalSigma = 0x3A3, kFinalSigma = 0x3C2, kSmallSigma = 0x3C3;
 
-bool continues(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
+bool continues(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
+}
 
-utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
+utf8proc_category_t category(char32_t c) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(c));
+}
 
 bool contains(std::span<const CodePointRange> ranges, char32_t c) {
   auto at = std::upper_bound(ranges.begin(), ranges.end(), c, [](char32_t v, const auto& r) { return v < r.first; });
@@ -28,7 +32,9 @@ const CaseException* find(std::span<const CaseException> table, char32_t c) {
   return at != table.end() && at->code_point == c ? &*at : nullptr;
 }
 
-bool is_cased(char32_t c) { return is_uppercase(c) || is_lowercase(c) || is_titlecase(c); }
+bool is_cased(char32_t c) {
+  return is_uppercase(c) || is_lowercase(c) || is_titlecase(c);
+}
 
 /// Characters that the final-sigma rule looks through (Unicode's Case_Ignorable).
 bool is_case_ignorable(char32_t c) {
@@ -42,8 +48,8 @@ bool is_case_ignorable(char32_t c) {
     default:
       break;
   }
-  constexpr char32_t kMidLetters[] = {0x27,   0x2E,   0x3A,   0xB7,   0x387,  0x55F,  0x5F4,  0x2018,
-                                      0x2019, 0x2024, 0x2027, 0xFE13, 0xFE52, 0xFE55, 0xFF07, 0xFF0E, 0xFF1A};
+  constexpr char32_t kMidLetters[] = {0x27,   0x2E,   0x3A,   0xB7,   0x387,  0x55F,  0x5F4,  0x2018, 0x2019,
+                                      0x2024, 0x2027, 0xFE13, 0xFE52, 0xFE55, 0xFF07, 0xFF0E, 0xFF1A};
   return std::find(std::begin(kMidLetters), std::end(kMidLetters), c) != std::end(kMidLetters);
 }
 
@@ -180,16 +186,22 @@ bool is_alpha(char32_t c) {
   return kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_LO;
 }
 
-bool is_decimal(char32_t c) { return category(c) == UTF8PROC_CATEGORY_ND; }
+bool is_decimal(char32_t c) {
+  return category(c) == UTF8PROC_CATEGORY_ND;
+}
 
-bool is_digit(char32_t c) { return is_decimal(c) || contains(digit_ranges(), c); }
+bool is_digit(char32_t c) {
+  return is_decimal(c) || contains(digit_ranges(), c);
+}
 
 bool is_numeric(char32_t c) {
   auto kind = category(c);
   return (kind >= UTF8PROC_CATEGORY_ND && kind <= UTF8PROC_CATEGORY_NO) || contains(numeric_ranges(), c);
 }
 
-bool is_alphanumeric(char32_t c) { return is_alpha(c) || is_numeric(c); }
+bool is_alphanumeric(char32_t c) {
+  return is_alpha(c) || is_numeric(c);
+}
 
 bool is_printable(char32_t c) {
   if (c == ' ') return true;
@@ -197,11 +209,19 @@ bool is_printable(char32_t c) {
   return kind != UTF8PROC_CATEGORY_CN && kind < UTF8PROC_CATEGORY_ZS;  // Zs, Zl, Zp, Cc, Cf, Cs, Co follow
 }
 
-bool is_uppercase(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LU || contains(uppercase_ranges(), c); }
-bool is_lowercase(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LL || contains(lowercase_ranges(), c); }
-bool is_titlecase(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LT; }
+bool is_uppercase(char32_t c) {
+  return category(c) == UTF8PROC_CATEGORY_LU || contains(uppercase_ranges(), c);
+}
+bool is_lowercase(char32_t c) {
+  return category(c) == UTF8PROC_CATEGORY_LL || contains(lowercase_ranges(), c);
+}
+bool is_titlecase(char32_t c) {
+  return category(c) == UTF8PROC_CATEGORY_LT;
+}
 
-bool is_identifier_start(char32_t c) { return c == '_' || is_alpha(c) || category(c) == UTF8PROC_CATEGORY_NL; }
+bool is_identifier_start(char32_t c) {
+  return c == '_' || is_alpha(c) || category(c) == UTF8PROC_CATEGORY_NL;
+}
 
 bool is_identifier_part(char32_t c) {
   auto kind = category(c);

@@ -1,4 +1,5 @@
-// Text as Python sees it: strings are sequences of code points, stored as UTF-8; case, classes and white space are Python's.
+// Text as Python sees it: strings are sequences of code points, stored as UTF-8; case, classes and white space are
+// Python's.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +39,7 @@ std::string_view strip_right(std::string_view text);
 
 std::string to_upper(std::string_view text);
 std::string to_lower(std::string_view text);
-std::string to_title(std::string_view text);       // str.title: each word
+std::string to_title(std::string_view text);        // str.title: each word
 std::string to_capitalized(std::string_view text);  // str.capitalize: the first character only
 std::string to_swapped_case(std::string_view text);
 std::string to_folded(std::string_view text);

@@ -1,6 +1,7 @@
-// Values of a running template: Python's types as far as templates can meet them. Everything but the namespace is immutable, as
-// in the sandbox. Objects are counted references, so that a loop that builds texts frees them as it goes; every object is charged
-// to the meter of its rendering, and knows how deep it nests, so that no walk over a value can exhaust the stack.
+// Values of a running template: Python's types as far as templates can meet them. Everything but the namespace is
+// immutable, as in the sandbox. Objects are counted references, so that a loop that builds texts frees them as it goes;
+// every object is charged to the meter of its rendering, and knows how deep it nests, so that no walk over a value can
+// exhaust the stack.
 #pragma once
 
 #include <atomic>
@@ -150,8 +151,8 @@ class Value {
 };
 
 struct StringObject : Object {
-  std::string bytes;  // UTF-8
-  size_t length = 0;  // code points
+  std::string bytes;    // UTF-8
+  size_t length = 0;    // code points
   bool markup = false;  // markupsafe.Markup: made by |safe and |escape, escapes what is added to it
   bool is_ascii() const { return length == bytes.size(); }
 };
@@ -195,7 +196,8 @@ struct IteratorObject : Object {
   virtual bool next(Runtime& runtime, Value& value) = 0;
 };
 
-/// An object that can be part of a cycle, because it changes after it was made. The runtime breaks the cycles at its end.
+/// An object that can be part of a cycle, because it changes after it was made. The runtime breaks the cycles at its
+/// end.
 struct MutableObject : Object {
   virtual void clear() = 0;
 };
@@ -218,8 +220,12 @@ struct CyclerObject : Object {
   size_t position = 0;
 };
 
-inline const std::string& text_of(const Value& string) { return string.as<StringObject>().bytes; }
-inline std::vector<Value>& items_of(const Value& list) { return list.as<ListObject>().items; }
+inline const std::string& text_of(const Value& string) {
+  return string.as<StringObject>().bytes;
+}
+inline std::vector<Value>& items_of(const Value& list) {
+  return list.as<ListObject>().items;
+}
 
 /// Python's name of the type: "str", "dict", ...
 std::string_view type_name(const Value& value);
