@@ -161,7 +161,7 @@ TEST(Convert, EveryTypeWithItsFallbacks) {
     EXPECT_EQ(report->notes.empty(), plain);
     if (type == TensorType::q8_0) {
       EXPECT_EQ(report->notes[0],
-                "blk.0.ffn_down_exps.weight is f16 instead of q8_0: its rows of 24 values are no multiple of 32");
+                "blk.0.attn_output.weight is f16 instead of q8_0: its rows of 48 values are no multiple of 32");
     }
   }
 }
