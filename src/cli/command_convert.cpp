@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/printable.h"
 #include "base/progress.h"
 #include "cli/commands.h"
 #include "convert/convert.h"
@@ -42,9 +43,11 @@ class InterruptGuard {
 struct Arguments {
   std::string folder, output, type, name, pre;
   int jobs = 0;
+  std::vector<std::string> set;
   bool json = false, ignore_unused = false;
 };
 
+constexpr size_t kMessageBytes = 4000;
 constexpr int kInterruptedExit = 130;  // as a shell reports a process that SIGINT ended
 
 std::string type_names() {
@@ -63,7 +66,7 @@ void print_report(const Arguments& arguments, const ConvertReport& report) {
     fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
     return;
   }
-  for (const std::string& note : report.notes) fmt::print(stderr, "note: {}\n", note);
+  for (const std::string& note : report.notes) fmt::print(stderr, "note: {}\n", printable(note, kMessageBytes));
   std::string types;
   for (const auto& [type, count] : report.types) {
     types += fmt::format("{}{} {}", types.empty() ? "" : ", ", count, type_info(type).name);
@@ -80,6 +83,10 @@ int run(const Arguments& arguments) {
   options.name = arguments.name;
   options.pre = arguments.pre;
   options.ignore_unused = arguments.ignore_unused;
+  for (const std::string& pair : arguments.set) {
+    size_t equals = pair.find('=');
+    options.set.emplace_back(pair.substr(0, equals), equals == pair.npos ? "" : pair.substr(equals + 1));
+  }
   Progress progress("converting", stderr);
   options.progress = [&](const ConvertProgress& p) { progress.update(p.done_bytes, p.total_bytes, p.tensor); };
   options.cancelled = [] { return interrupted != 0; };
@@ -87,7 +94,7 @@ int run(const Arguments& arguments) {
   auto report = convert(arguments.folder, arguments.output, options);
   progress.clear();
   if (!report) {
-    fmt::print(stderr, "cohort convert: {}\n", report.error().message);
+    fmt::print(stderr, "cohort convert: {}\n", printable(report.error().message, kMessageBytes));
     return report.error().code == ErrorCode::cancelled ? kInterruptedExit : 1;
   }
   print_report(arguments, *report);
@@ -122,6 +129,9 @@ void add_convert_command(CLI::App& app, int& exit_code) {
       ->type_name("TEXT");
   command->add_option("--pre", arguments->pre, "Name of the pre-tokenizer (default: recognised by its patterns)")
       ->type_name("NAME");
+  command->add_option("--set", arguments->set, "Add a text about the model, e.g. general.license=cc0-1.0 (repeatable)")
+      ->type_name("KEY=TEXT")
+      ->allow_extra_args(false);
   command->add_flag("--ignore-unused", arguments->ignore_unused, "Leave out tensors that the model does not use");
   command->add_flag("--json", arguments->json, "Report as JSON");
   command->callback([arguments, &exit_code] { exit_code = run(*arguments); });

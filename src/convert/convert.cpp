@@ -125,6 +125,16 @@ Expected<void> check_encoders(const Plan& plan) {
   return {};
 }
 
+Expected<void> add_texts(const ConvertOptions& options, gguf::Metadata& metadata) {
+  for (const auto& [key, text] : options.set) {
+    if (!key.starts_with("general.") || metadata.contains(key)) {
+      return fail(ErrorCode::invalid_argument, "--set {}: only new keys that begin with 'general.' can be set", key);
+    }
+    COHORT_TRY(metadata.add(key, gguf::Value(text)));
+  }
+  return {};
+}
+
 void describe(const Plan& plan, ConvertReport& report) {
   report.tensors = plan.tensors.size();
   for (const PlannedTensor& tensor : plan.tensors) {
@@ -162,6 +172,7 @@ Expected<ConvertReport> convert(const fs::path& folder, const fs::path& output, 
   gguf::Metadata metadata;
   COHORT_TRY(convert_detail::add_model_metadata(config, display_name(folder, options), type, files.generation_config(),
                                                 metadata));
+  COHORT_TRY(add_texts(options, metadata));
   COHORT_TRY(convert_detail::add_tokenizer_metadata(files, config.vocabulary, options.pre, metadata, report.notes));
   COHORT_TRY(check_room(output, 0));
   COHORT_ASSIGN(auto writer, gguf::Writer::create(output));

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cohort/error.h"
@@ -24,9 +25,10 @@ struct ConvertProgress {
 struct ConvertOptions {
   /// Type of the matrices; absent: as the checkpoint stores its embedding (F32, F16 or BF16). One of convert_types().
   std::optional<TensorType> type;
-  int jobs = 1;                // threads
-  std::string name;            // general.name; empty: the folder's name
-  std::string pre;             // tokenizer.ggml.pre; empty: recognised by its patterns
+  int jobs = 1;                                          // threads
+  std::string name;                                      // general.name; empty: the folder's name
+  std::string pre;                                       // tokenizer.ggml.pre; empty: recognised by its patterns
+  std::vector<std::pair<std::string, std::string>> set;  // further "general." keys with their texts
   bool ignore_unused = false;  // leave out tensors that the model does not use instead of refusing the folder
   std::function<void(const ConvertProgress&)> progress;  // called from the calling thread
   std::function<bool()> cancelled;                       // asked between pieces of work

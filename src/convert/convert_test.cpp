@@ -315,6 +315,17 @@ TEST_F(ConvertBad, Tokenizer) {
   EXPECT_TRUE(contains(error(), "eos_token_id is 1000; the vocabulary has 288 tokens")) << error();
 }
 
+TEST_F(ConvertBad, SetTexts) {
+  ConvertOptions options;
+  options.set = {{"general.license", "cc0-1.0"}};
+  ASSERT_TRUE(convert(folder / "model", folder / "out.gguf", options).has_value());
+  EXPECT_EQ(*gguf::File::open(folder / "out.gguf")->metadata().get_string("general.license"), "cc0-1.0");
+  for (const char* key : {"general.name", "qwen3moe.block_count", "license", ""}) {
+    options.set = {{key, "x"}};
+    EXPECT_TRUE(contains(error(options), "only new keys that begin with 'general.'")) << key;
+  }
+}
+
 TEST_F(ConvertBad, OutputPlaces) {
   auto report = convert(folder / "model", folder.path(), {});
   EXPECT_TRUE(contains(report.error().message, "is a folder; name the file to write"));
