@@ -1,6 +1,7 @@
 #include "models/weight_store.h"
 
 #include <span>
+#include <unordered_set>
 
 #include "base/result.h"
 #include "formats/gguf/gguf.h"
@@ -61,11 +62,22 @@ Expected<std::vector<float>> decode_vector(const std::string& name, TensorType t
   return values;
 }
 
+/// Names of the tensors that are not in `used`, in the order of the file.
+template <class Tensor>
+std::vector<std::string> unused_of(std::span<const Tensor> tensors, const std::unordered_set<const Tensor*>& used) {
+  std::vector<std::string> names;
+  for (const Tensor& tensor : tensors) {
+    if (!used.contains(&tensor)) names.push_back(tensor.name);
+  }
+  return names;
+}
+
 class GgufStore final : public WeightStore {
  public:
   explicit GgufStore(const gguf::File& file) : file_(file) {}
 
   bool has(const std::string& name) const override { return file_.find_tensor(name) != nullptr; }
+  std::vector<std::string> unused() const override { return unused_of(file_.tensors(), used_); }
 
  protected:
   Expected<Weight> find_matrix(const std::string& name, int64_t rows, int64_t cols, int64_t experts) override {
@@ -91,6 +103,7 @@ class GgufStore final : public WeightStore {
       return fail(ErrorCode::corrupt, "tensor '{}' has shape {}; the metadata of the model asks for {}", tensor->name,
                   shape_words(tensor->shape), shape_words(wanted));
     }
+    used_.insert(tensor);
     Weight weight{name, tensor->type, experts, rows, cols, {}};
     if (!type_info(tensor->type).weight || cols % type_info(tensor->type).block_values != 0)
       return weight;  // refused by the caller
@@ -109,11 +122,13 @@ class GgufStore final : public WeightStore {
       return fail(ErrorCode::corrupt, "tensor '{}' has shape {}; the metadata of the model asks for [{}]", name,
                   shape_words(tensor->shape), size);
     }
+    used_.insert(tensor);
     return decode_vector(name, tensor->type, tensor->data, size);
   }
 
  private:
   const gguf::File& file_;
+  std::unordered_set<const gguf::TensorInfo*> used_;
 };
 
 Expected<TensorType> float_type(const safetensors::TensorInfo& tensor) {
@@ -141,6 +156,7 @@ class SafetensorsStore final : public WeightStore {
     const auto mapped = translate(name);
     return folder_.find(mapped) != nullptr;
   }
+  std::vector<std::string> unused() const override { return unused_of(folder_.tensors(), used_); }
 
  protected:
   Expected<Weight> find_matrix(const std::string& name, int64_t rows, int64_t cols, int64_t experts) override {
@@ -165,10 +181,11 @@ class SafetensorsStore final : public WeightStore {
   }
 
  private:
-  Expected<const safetensors::TensorInfo*> find(const std::string& name) const {
+  Expected<const safetensors::TensorInfo*> find(const std::string& name) {
     const auto* tensor = folder_.find(name);
     if (tensor == nullptr)
       return fail(ErrorCode::corrupt, "the folder has no tensor '{}', which this architecture needs", name);
+    used_.insert(tensor);
     return tensor;
   }
 
@@ -179,7 +196,7 @@ class SafetensorsStore final : public WeightStore {
   }
 
   /// One tensor per expert, or gate_up_proj [experts, 2 * inner, hidden] and down_proj [experts, hidden, inner].
-  Expected<void> find_experts(const std::string& name, Weight& weight) const {
+  Expected<void> find_experts(const std::string& name, Weight& weight) {
     const std::string layer = "model.layers." + name.substr(4, name.find('.', 4) - 4);
     const bool mixtral = architecture_ == "llama";
     const bool gate = name.ends_with("ffn_gate_exps");
@@ -195,6 +212,7 @@ class SafetensorsStore final : public WeightStore {
     for (const std::string& prefix : {fused_block, block}) {
       const auto* fused = folder_.find(prefix + (down ? "down_proj" : "gate_up_proj"));
       if (fused == nullptr) continue;
+      used_.insert(fused);
       const int64_t stored_rows = down ? weight.rows : 2 * weight.rows;
       COHORT_TRY(check_shape(*fused, {weight.experts, stored_rows, weight.cols}));
       COHORT_ASSIGN(weight.type, float_type(*fused));
@@ -244,6 +262,7 @@ class SafetensorsStore final : public WeightStore {
 
   const safetensors::Folder& folder_;
   std::string architecture_;
+  std::unordered_set<const safetensors::TensorInfo*> used_;
 };
 
 }  // namespace

@@ -32,6 +32,11 @@ class WeightStore {
   }
 
   const std::optional<Error>& error() const { return error_; }
+  /// What was handed out so far, each once, in the order of the first request.
+  const std::deque<Weight>& matrices() const { return matrices_; }
+  const std::deque<VectorWeight>& vectors() const { return vectors_; }
+  /// Names (of the source) of tensors that nothing has asked for so far.
+  virtual std::vector<std::string> unused() const = 0;
   /// Sum of the bytes of all matrices handed out (each once).
   size_t matrix_bytes() const;
 

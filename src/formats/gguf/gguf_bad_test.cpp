@@ -138,7 +138,13 @@ TEST(GgufBad, TensorTypes) {
   EXPECT_TRUE(contains(error_of(one_tensor({32}, 31, 0, 128)), "Q4_0_4_4 (removed"));
   EXPECT_TRUE(contains(error_of(one_tensor({32}, 9, 0, 128)), "Q8_1 (not a weight type)"));
   EXPECT_EQ(error_of(one_tensor({128, 4}, 42, 0, 144)), "");
-  EXPECT_TRUE(contains(error_of(one_tensor({128, 4}, 42, 0, 136)), "older Q2_0 in groups of 128"));
+  EXPECT_EQ(error_of(one_tensor({128, 4}, 42, 0, 136)), "");  // the older layout
+  EXPECT_TRUE(contains(error_of(one_tensor({128, 4}, 42, 0, 135)), "needs 144 bytes"));
+  EXPECT_TRUE(contains(error_of(one_tensor({64, 8}, 42, 0, 136)), "needs 144 bytes"));
+  std::string older = one_tensor({128, 4}, 42, 0, 136);
+  EXPECT_EQ(File::from_bytes(as_bytes(older), "x")->tensors()[0].type, TensorType::q2_0_g128);
+  std::string newer = one_tensor({128, 4}, 42, 0, 144);
+  EXPECT_EQ(File::from_bytes(as_bytes(newer), "x")->tensors()[0].type, TensorType::q2_0);
 }
 
 TEST(GgufBad, TensorOffsets) {

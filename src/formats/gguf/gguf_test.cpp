@@ -174,6 +174,21 @@ TEST(GgufWrite, SameBytesAsTheIndependentWriter) {
   EXPECT_EQ(*read_text_file(folder / "out.gguf"), read_seed("gguf/every_type.gguf"));
 }
 
+TEST(GgufWrite, BothLayoutsOfQ2_0) {
+  TestFolder folder;
+  auto writer = Writer::create(folder / "out.gguf");
+  ASSERT_TRUE(writer.has_value());
+  ASSERT_TRUE(writer->add_tensor("older", TensorType::q2_0_g128, {4096}).has_value());
+  ASSERT_TRUE(writer->add_tensor("newer", TensorType::q2_0, {4096}).has_value());
+  ASSERT_TRUE(writer->begin_data().has_value());
+  ASSERT_TRUE(writer->write(as_bytes(std::string(4096 / 128 * 34 + 4096 / 64 * 18, 'x'))).has_value());
+  ASSERT_TRUE(writer->commit().has_value());
+  auto file = File::open(folder / "out.gguf");
+  ASSERT_TRUE(file.has_value()) << file.error().message;
+  EXPECT_EQ(file->find_tensor("older")->type, TensorType::q2_0_g128);
+  EXPECT_EQ(file->find_tensor("newer")->type, TensorType::q2_0);
+}
+
 TEST(GgufWrite, RefusesWrongUse) {
   TestFolder folder;
   auto writer = Writer::create(folder / "out.gguf");

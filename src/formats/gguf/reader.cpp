@@ -349,12 +349,15 @@ Expected<Table> read_table(Cursor& cursor, uint64_t count) {
   return table;
 }
 
-/// Older files hold Q2_0 in groups of 128 values (34 bytes) under the same id: the gap to the next tensor gives it
-/// away.
-bool is_old_q2_0(const TensorInfo& tensor, uint64_t gap, uint32_t alignment) {
-  if (tensor.type != TensorType::q2_0 || gap >= tensor.bytes) return false;
-  uint64_t old_bytes = static_cast<uint64_t>(tensor.values()) / 128 * 34;
-  return gap >= old_bytes && gap < old_bytes + alignment;
+/// Older files hold Q2_0 in groups of 128 values under the same id; the `room` up to the next tensor gives it away.
+/// Only an exact fit counts, so that a truncated file is not taken for one.
+void recognise_old_q2_0(TensorInfo& tensor, uint64_t room, uint32_t alignment) {
+  if (tensor.type != TensorType::q2_0 || room >= tensor.bytes) return;
+  const TypeInfo& older = type_info(TensorType::q2_0_g128);
+  uint64_t bytes = static_cast<uint64_t>(tensor.values()) / older.block_values * older.block_bytes;
+  if (tensor.shape[0] % older.block_values != 0 || room < bytes || room >= bytes + alignment) return;
+  tensor.type = older.type;
+  tensor.bytes = bytes;
 }
 
 /// Points every tensor at its bytes after checking that ranges are aligned, inside the data, and disjoint.
@@ -372,12 +375,7 @@ Expected<void> place(const std::string& file, std::span<const std::byte> data, u
     }
     bool last = i + 1 == order.size();
     uint64_t end = last ? data.size() : std::min<uint64_t>(data.size(), table.offsets[order[i + 1]]);
-    if (end > offset && is_old_q2_0(tensor, end - offset, alignment)) {
-      return fail(ErrorCode::unsupported,
-                  "'{}': tensor '{}' holds the older Q2_0 in groups of 128; groups of 64 are read: "
-                  "quantise the model again",
-                  file, tensor.name);
-    }
+    if (end > offset) recognise_old_q2_0(tensor, end - offset, alignment);
     if (offset > data.size() || tensor.bytes > data.size() - offset) {
       return fail(ErrorCode::corrupt,
                   "'{}': tensor '{}' needs {} bytes at data offset {}, but the file holds {} bytes of data: it is "

@@ -23,6 +23,11 @@ void put_string(std::string& out, std::string_view string) {
   out.append(string);
 }
 
+/// What files call a type: both layouts of Q2_0 have one id.
+uint32_t file_id(TensorType type) {
+  return static_cast<uint32_t>(type == TensorType::q2_0_g128 ? TensorType::q2_0 : type);
+}
+
 void put_array(std::string& out, const Value& value);
 
 struct PutElements {
@@ -112,7 +117,7 @@ std::string Writer::header() const {
     put_string(out, tensor.name);
     put(out, static_cast<uint32_t>(tensor.shape.size()));
     for (int64_t dimension : tensor.shape) put<uint64_t>(out, static_cast<uint64_t>(dimension));
-    put(out, static_cast<uint32_t>(tensor.type));
+    put(out, file_id(tensor.type));
     put<uint64_t>(out, offset);
     offset = align_up(offset + tensor.bytes, alignment_);
   }

@@ -1,0 +1,14 @@
+// The subcommands of the program: each adds itself to the command line and, when it is chosen, runs and sets the exit
+// code.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace cohort::cli {
+
+void add_convert_command(CLI::App& app, int& exit_code);
+void add_inspect_command(CLI::App& app, int& exit_code);
+
+}  // namespace cohort::cli

@@ -1,0 +1,18 @@
+// The general.* and architecture keys of a converted file.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "cohort/error.h"
+#include "formats/gguf/metadata.h"
+#include "models/config.h"
+
+namespace cohort::convert_detail {
+
+/// Adds general.* (name, type, file type, recommended sampling) and "<architecture>.*". `generation_config` may be
+/// null.
+Expected<void> add_model_metadata(const ModelConfig& config, const std::string& name, TensorType type,
+                                  const nlohmann::json* generation_config, gguf::Metadata& out);
+
+}  // namespace cohort::convert_detail

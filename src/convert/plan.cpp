@@ -1,0 +1,120 @@
+#include "convert/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+namespace cohort::convert_detail {
+namespace {
+
+/// The type when rows do not divide into blocks: as llama.cpp falls back, so that both make the same file.
+TensorType fitting_type(TensorType type, int64_t cols) {
+  auto fits = [&](TensorType candidate) { return cols % type_info(candidate).block_values == 0; };
+  if (fits(type)) return type;
+  if (type == TensorType::q4_k && fits(TensorType::q5_0)) return TensorType::q5_0;
+  if (type == TensorType::q6_k && fits(TensorType::q8_0)) return TensorType::q8_0;
+  return TensorType::f16;
+}
+
+/// What a matrix becomes before fallbacks. The head (or the embedding that serves as head) touches every logit, so that
+/// 4-bit files keep it in Q6_K; the router decides everything after it and is tiny, so that it stays exact.
+TensorType wanted_type(const std::string& name, TensorType type, bool tied) {
+  if (name.ends_with("ffn_gate_inp")) return TensorType::f32;
+  bool head = name == (tied ? "token_embd" : "output");
+  if (head && (type == TensorType::q4_0 || type == TensorType::q4_k)) return TensorType::q6_k;
+  return type;
+}
+
+/// GGUF files of `llama` interleave the halves of each head of Q and K (and their biases).
+int64_t rotary_head(const std::string& name, const ModelConfig& config) {
+  bool permuted = name.ends_with(".attn_q") || name.ends_with(".attn_k") || name.ends_with(".attn_q.bias") ||
+                  name.ends_with(".attn_k.bias");
+  return config.architecture == "llama" && permuted ? config.head_dim : 0;
+}
+
+PlannedTensor plan_matrix(const Weight& weight, const ModelConfig& config, TensorType type, bool tied, Plan& plan) {
+  PlannedTensor tensor;
+  tensor.name = weight.name + ".weight";
+  TensorType wanted = wanted_type(weight.name, type, tied);
+  tensor.type = fitting_type(wanted, weight.cols);
+  if (tensor.type != wanted) {
+    plan.notes.push_back(fmt::format("{} is {} instead of {}: its rows of {} values are no multiple of {}", tensor.name,
+                                     type_info(tensor.type).name, type_info(wanted).name, weight.cols,
+                                     type_info(wanted).block_values));
+  }
+  tensor.source_type = weight.type;
+  tensor.shape = {weight.cols, weight.rows};
+  if (weight.name.ends_with("_exps")) tensor.shape.push_back(weight.experts);
+  tensor.rows = weight.rows;
+  tensor.cols = weight.cols;
+  tensor.slices = weight.slices;
+  tensor.rotary_head = rotary_head(weight.name, config);
+  return tensor;
+}
+
+/// Vectors stay f32. They are planned as rows of one value, so that biases can be permuted like the rows they belong
+/// to.
+PlannedTensor plan_vector(const std::string& name, std::span<const float> values, int64_t rotary_head) {
+  PlannedTensor tensor;
+  tensor.name = name;
+  tensor.shape = {static_cast<int64_t>(values.size())};
+  tensor.rows = static_cast<int64_t>(values.size());
+  tensor.slices = {std::as_bytes(values).data()};
+  tensor.rotary_head = rotary_head;
+  return tensor;
+}
+
+/// "blk.12.x" -> 12; tensors before the layers -1, after them a large number.
+int64_t layer_of(const std::string& name) {
+  if (name.starts_with("blk.")) return std::stoll(name.substr(4));
+  return name.starts_with("output") ? INT64_MAX : -1;
+}
+
+}  // namespace
+
+Plan make_plan(const WeightStore& store, const ModelConfig& config, TensorType type, bool tied) {
+  Plan plan;
+  for (const Weight& weight : store.matrices()) {
+    if (tied && weight.name == "output") continue;
+    plan.tensors.push_back(plan_matrix(weight, config, type, tied, plan));
+  }
+  for (const VectorWeight& vector : store.vectors()) {
+    plan.tensors.push_back(plan_vector(vector.name, vector.values, rotary_head(vector.name, config)));
+  }
+  if (config.rope_scaling.kind == RopeScaling::Kind::llama3) {
+    // GGUF has no keys for Llama 3.1's rule; files carry the divisor of each frequency instead.
+    RopeTable table = make_rope_table(config);
+    for (size_t i = 0; i < table.frequencies.size(); ++i) {
+      double plain = std::pow(config.rope_base, -2.0 * static_cast<double>(i) / config.rotary_dims);
+      plan.rope_factors.push_back(static_cast<float>(plain / table.frequencies[i]));
+    }
+    plan.tensors.push_back(plan_vector("rope_freqs.weight", plan.rope_factors, 0));
+  }
+  // Layer by layer, as the model is read.
+  std::stable_sort(plan.tensors.begin(), plan.tensors.end(),
+                   [](const auto& a, const auto& b) { return layer_of(a.name) < layer_of(b.name); });
+  return plan;
+}
+
+uint32_t file_type(TensorType type) {
+  switch (type) {
+    case TensorType::f32:
+      return 0;
+    case TensorType::f16:
+      return 1;
+    case TensorType::q4_0:
+      return 2;
+    case TensorType::q8_0:
+      return 7;
+    case TensorType::q4_k:
+      return 14;  // "Q4_K - Small": the mix without extra bits for some layers
+    case TensorType::bf16:
+      return 32;
+    default:
+      return 1024;  // "guess from the tensors"
+  }
+}
+
+}  // namespace cohort::convert_detail
