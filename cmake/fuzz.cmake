@@ -1,5 +1,6 @@
 # libFuzzer targets: tests/fuzz/NAME_fuzz.cpp becomes fuzz_NAME. Configure with clang: cmake --preset fuzz.
 file(GLOB fuzz_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/*_fuzz.cpp)
+add_custom_target(fuzzers)
 foreach(source ${fuzz_sources})
   get_filename_component(name ${source} NAME_WE)
   string(REPLACE "_fuzz" "" name ${name})
@@ -7,4 +8,5 @@ foreach(source ${fuzz_sources})
   target_compile_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
   target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
   target_link_libraries(fuzz_${name} PRIVATE cohort_core)
+  add_dependencies(fuzzers fuzz_${name})
 endforeach()

@@ -9,13 +9,16 @@
 #include "base/printable.h"
 #include "cli/commands.h"
 #include "measure/inspect_file.h"
+#include "measure/inspect_program.h"
 
 namespace cohort::cli {
 namespace {
 
 struct Arguments {
   std::string path, key;
-  bool json = false, full = false;
+  bool json = false, full = false, program = false;
+  int32_t context = 0, streams = 1;
+  std::string kv_type = "f16";
 };
 
 constexpr size_t kMessageBytes = 4000;
@@ -39,11 +42,26 @@ int run(const Arguments& arguments) {
   auto summary = summarise(arguments.path);
   if (!summary) return failed(summary.error().message);
   if (!arguments.key.empty()) return print_key(*summary, arguments.key);
+  // A file whose architecture this build cannot run is still worth looking at: then the reason stands where the figures
+  // would.
+  const auto running =
+      summarise_run(arguments.path, arguments.context, arguments.streams, arguments.kv_type, arguments.program);
+  if (!running && (arguments.program || arguments.context != 0)) return failed(running.error().message);
   if (arguments.json) {
     auto json = summary_json(*summary, arguments.full ? SIZE_MAX : kJsonItems);
+    if (running) {
+      json["run"] = to_json(*running);
+    } else {
+      json["cannot_run"] = running.error().message;
+    }
     fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   } else {
-    fmt::print("{}", summary_text(*summary));
+    if (!arguments.program) fmt::print("{}", summary_text(*summary));
+    if (running) {
+      fmt::print("{}", to_text(*running));
+    } else {
+      fmt::print("cannot run     {}\n", printable(running.error().message, kMessageBytes));
+    }
   }
   return 0;
 }
@@ -57,6 +75,19 @@ void add_inspect_command(CLI::App& app, int& exit_code) {
       ->add_option("MODEL", arguments->path,
                    "GGUF file (the first of a split) or folder with config.json and safetensors")
       ->required();
+  command->add_flag("--program", arguments->program,
+                    "Show the operations that a step runs instead of metadata and tensors");
+  command
+      ->add_option("-c,--context", arguments->context,
+                   "Context for the memory figures (0: what the model was made for)")
+      ->type_name("N");
+  command->add_option("--np,--streams", arguments->streams, "Streams for the memory figures")
+      ->type_name("N")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  command->add_option("--kv-type", arguments->kv_type, "Type of the KV cache: f32, f16, bf16")
+      ->type_name("TYPE")
+      ->capture_default_str();
   command->add_flag("--json", arguments->json, "Report as JSON");
   command->add_flag("--full", arguments->full, "With --json: arrays in full instead of their first 16 items");
   command->add_option("--key", arguments->key, "Print only the value of this metadata key, in full")->type_name("KEY");

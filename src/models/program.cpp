@@ -159,7 +159,13 @@ std::string to_text(const Program& program) {
                                 program.ops.size(), program.values.size(), program.cache_layers.size());
   for (const Op& op : program.ops) {
     const ValueInfo& value = program.values[static_cast<size_t>(op.output)];
-    out += fmt::format("{:<28} {:<9} -> [{}, {}]  {}\n", op.name, kind_name(op.action),
+    // Of one row, with as many experts as a row chooses.
+    CostQuery row;
+    if (std::holds_alternative<op::Experts>(op.action))
+      row.distinct_experts = program.values[static_cast<size_t>(op.inputs[1])].width;
+    const OpCost cost = cost_of(program, op, row);
+    out += fmt::format("{:<28} {:<9} {:>9.3f} MB {:>9.3f} Mop -> [{}, {}]  {}\n", op.name, kind_name(op.action),
+                       cost.weight_bytes / 1e6, cost.operations / 1e6,
                        value.extent == Extent::sampled ? "sampled" : "rows", value.width, details(op.action));
   }
   return out;

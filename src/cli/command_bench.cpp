@@ -1,0 +1,71 @@
+// cohort bench steps: the ladder over concurrency.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/commands.h"
+#include "cli/engine_flags.h"
+#include "measure/steps.h"
+
+namespace cohort::cli {
+namespace {
+
+struct Arguments {
+  StepsOptions steps;
+  std::string output = "md";
+  double bandwidth = 0;  // GB/s
+};
+
+int run(Arguments& a) {
+  a.steps.bandwidth = a.bandwidth * 1e9;
+  const bool terminal = ::isatty(STDERR_FILENO) != 0;
+  const auto report = bench_steps(a.steps, [&](const std::string& line) {
+    fmt::print(stderr, "{}{}{}", terminal ? "\r\033[K" : "", line, terminal ? "" : "\n");
+  });
+  if (terminal) fmt::print(stderr, "\r\033[K");
+  if (!report) {
+    fmt::print(stderr, "cohort bench steps: {}\n", report.error().message);
+    return 1;
+  }
+  fmt::print("{}", a.output == "csv" ? to_csv(*report) : a.output == "json" ? to_json(*report) : to_markdown(*report));
+  return 0;
+}
+
+}  // namespace
+
+void add_bench_steps_command(CLI::App& bench, int& exit_code) {
+  auto a = std::make_shared<Arguments>();
+  CLI::App* command = bench.add_subcommand("steps", "Speed of steps at each number of streams");
+  add_engine_flags(*command, a->steps.engine);
+  command->add_option("--npp", a->steps.prompt_tokens, "Prompt tokens of each stream (also -npp)")
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--ntg", a->steps.generated_tokens, "Generated tokens of each stream (also -ntg)")
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--npl", a->steps.streams, "Numbers of streams, separated by commas (also -npl)")
+      ->delimiter(',')
+      ->type_name("N,N,...")
+      ->capture_default_str();
+  command->add_option("-r,--repeats", a->steps.repeats, "Repeats; the median counts")
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--bandwidth", a->bandwidth, "GB/s that the roofline refers to (default: none)")
+      ->type_name("GB/s")
+      ->check(CLI::NonNegativeNumber);
+  command->add_flag("--same", a->steps.shared_tokens,
+                    "Best case: all streams get the same tokens, so that they choose the same experts");
+  command->add_option("-o,--output", a->output, "md, csv or json")
+      ->check(CLI::IsMember({"md", "csv", "json"}))
+      ->capture_default_str();
+  command->callback([a, &exit_code] { exit_code = run(*a); });
+}
+
+void add_bench_command(CLI::App& app, int& exit_code) {
+  CLI::App* bench = app.add_subcommand("bench", "Measure");
+  bench->require_subcommand(1);
+  add_bench_steps_command(*bench, exit_code);
+}
+
+}  // namespace cohort::cli

@@ -1,0 +1,107 @@
+#include "cli/engine_flags.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+
+namespace cohort::cli {
+
+void add_engine_flags(CLI::App& command, EngineOptions& o) {
+  command
+      .add_option("-m,--model", o.model, "GGUF file (the first of a split), or folder with config.json and safetensors")
+      ->required()
+      ->type_name("FILE")
+      ->envname("COHORT_MODEL");
+  command
+      .add_option("-c,--context", o.context,
+                  "Positions a stream may have, prompt included (0: what the model was made for)")
+      ->type_name("N")
+      ->envname("COHORT_CONTEXT")
+      ->capture_default_str();
+  command.add_option("--np,--streams", o.max_streams, "Streams that may run together")
+      ->type_name("N")
+      ->envname("COHORT_STREAMS")
+      ->capture_default_str();
+  command.add_option("--threads", o.threads, "Threads (0: one per core)")
+      ->type_name("N")
+      ->envname("COHORT_THREADS")
+      ->capture_default_str();
+  command.add_option("--isa", o.isa, "Instruction set: auto, scalar, avx2, avx512, amx, neon")
+      ->type_name("NAME")
+      ->envname("COHORT_ISA")
+      ->capture_default_str();
+  command.add_option("--device", o.device, "auto, cpu, cuda or cuda:N")
+      ->type_name("NAME")
+      ->envname("COHORT_DEVICE")
+      ->capture_default_str();
+  command.add_option("--kv-type", o.kv_type, "Type of the KV cache: f32, f16, bf16")
+      ->type_name("TYPE")
+      ->envname("COHORT_KV_TYPE")
+      ->capture_default_str();
+  command
+      .add_option("--kv-positions", o.kv_positions,
+                  "KV positions of all streams together (0: streams times context, as memory allows)")
+      ->type_name("N")
+      ->envname("COHORT_KV_POSITIONS")
+      ->capture_default_str();
+  command.add_option("--prefill-rows", o.prefill_rows, "Prompt rows of one step, at most")
+      ->type_name("N")
+      ->envname("COHORT_PREFILL_ROWS")
+      ->capture_default_str();
+  command.add_flag(
+      "--no-batching", [&o](int64_t count) { o.batching = count == 0; },
+      "Run streams one by one; the bytes are the same, the speed is not");
+  command.add_option("--backend", o.backend, "fast, or reference: the slow scalar code that defines every bit")
+      ->type_name("NAME")
+      ->capture_default_str();
+  command
+      .add_option("--activations", o.activations, "With --backend reference, for validation: canonical, float, int8")
+      ->type_name("NAME")
+      ->capture_default_str();
+}
+
+void add_sampling_flags(CLI::App& command, SamplingParams& p) {
+  command.add_option("--temp", p.temperature, "Temperature; 0 takes the most likely token")
+      ->type_name("T")
+      ->capture_default_str();
+  command.add_option("--top-k", p.top_k, "Keep the K most likely tokens (0: all)")
+      ->type_name("K")
+      ->capture_default_str();
+  command.add_option("--top-p", p.top_p, "Keep the most likely tokens whose probabilities reach P (1: all)")
+      ->type_name("P")
+      ->capture_default_str();
+  command.add_option("--min-p", p.min_p, "Drop tokens less likely than P times the most likely (0: none)")
+      ->type_name("P")
+      ->capture_default_str();
+  command.add_option("--repeat-penalty", p.repeat_penalty, "Divide the logits of recent tokens (1: off)")
+      ->type_name("R")
+      ->capture_default_str();
+  command
+      .add_option("--frequency-penalty", p.frequency_penalty,
+                  "Lower the logits of recent tokens for each time they occurred")
+      ->type_name("F")
+      ->capture_default_str();
+  command.add_option("--presence-penalty", p.presence_penalty, "Lower the logits of recent tokens once")
+      ->type_name("F")
+      ->capture_default_str();
+  command.add_option("--repeat-last-n", p.penalty_window, "Recent tokens that penalties look at (-1: all)")
+      ->type_name("N")
+      ->capture_default_str();
+}
+
+std::unique_ptr<Engine> load_engine(const char* command, const EngineOptions& options) {
+  const bool terminal = ::isatty(STDERR_FILENO) != 0;
+  const auto progress = [&](std::string_view what, double fraction) {
+    if (terminal) fmt::print(stderr, "\r\033[K{} {:3.0f}%", what, fraction * 100);
+  };
+  auto engine = Engine::create(options, progress);
+  if (terminal) fmt::print(stderr, "\r\033[K");
+  if (!engine) {
+    fmt::print(stderr, "cohort {}: {}\n", command, engine.error().message);
+    return nullptr;
+  }
+  return std::move(*engine);
+}
+
+}  // namespace cohort::cli

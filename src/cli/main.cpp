@@ -1,0 +1,42 @@
+// The one program: `cohort COMMAND`.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+
+#include "cli/commands.h"
+#include "numerics/version.h"
+
+namespace {
+
+/// The field writes some flags of several letters with one dash ("-np 4"); the parser would read those as -n p.
+std::vector<std::string> with_two_dashes(int argc, char** argv) {
+  constexpr std::array kFlags{"-np", "-npp", "-ntg", "-npl"};
+  std::vector<std::string> arguments;
+  for (int i = argc - 1; i > 0; --i) {  // the parser takes them in reverse
+    const std::string argument = argv[i];
+    const bool one_dash = std::find(kFlags.begin(), kFlags.end(), argument) != kFlags.end();
+    arguments.push_back(one_dash ? "-" + argument : argument);
+  }
+  return arguments;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace cohort;
+  CLI::App app{"Cohort: mixture-of-experts language models for several streams at once", "cohort"};
+  app.set_version_flag("--version", std::string("cohort " COHORT_VERSION ", numerics version ") +
+                                        std::to_string(numerics::kNumericsVersion));
+  app.require_subcommand(1);
+  int exit_code = 0;
+  cli::add_run_command(app, exit_code);
+  cli::add_bench_command(app, exit_code);
+  cli::add_inspect_command(app, exit_code);
+  cli::add_convert_command(app, exit_code);
+  try {
+    app.parse(with_two_dashes(argc, argv));
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
+  }
+  return exit_code;
+}

@@ -1,0 +1,63 @@
+#include "text/text_model.h"
+
+#include <filesystem>
+
+#include "base/file.h"
+#include "base/result.h"
+#include "text/tokenizer/gguf_data.h"
+
+namespace cohort {
+namespace {
+
+/// The text of a file that may be absent.
+Expected<std::string> optional_file(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return std::string();
+  return read_text_file(path);
+}
+
+Expected<text::Tokenizer> folder_tokenizer(const std::filesystem::path& folder) {
+  COHORT_ASSIGN(const std::string tokenizer, optional_file(folder / "tokenizer.json"));
+  if (tokenizer.empty()) {
+    return fail(ErrorCode::not_found,
+                "'{}' has no tokenizer.json; other tokenizer files are not read (save one with the tokenizers package)",
+                folder.string());
+  }
+  COHORT_ASSIGN(const std::string config, optional_file(folder / "tokenizer_config.json"));
+  COHORT_ASSIGN(const std::string generation, optional_file(folder / "generation_config.json"));
+  return text::Tokenizer::from_huggingface(tokenizer, config, generation);
+}
+
+Expected<text::Tokenizer> gguf_tokenizer(const gguf::Metadata& metadata) {
+  COHORT_ASSIGN(const text::TokenizerData data, text::tokenizer_data_from_gguf(metadata));
+  return text::Tokenizer::from_gguf(data);
+}
+
+}  // namespace
+
+Expected<TextModel> load_text_model(const Model& model) {
+  const gguf::File* file = model.gguf_file();
+  COHORT_ASSIGN(text::Tokenizer tokenizer,
+                file != nullptr ? gguf_tokenizer(file->metadata()) : folder_tokenizer(model.folder()->path()));
+  if (static_cast<int64_t>(tokenizer.vocab_size()) > model.program().vocabulary) {
+    return fail(ErrorCode::corrupt, "the tokenizer has {} tokens; the model's embedding has only {}",
+                tokenizer.vocab_size(), model.program().vocabulary);
+  }
+  TextModel out{std::move(tokenizer), std::nullopt, {}, {}};
+  if (file != nullptr) {
+    COHORT_ASSIGN(const std::string_view source, file->metadata().get_string("tokenizer.chat_template", ""));
+    out.chat_template_source = source;
+  } else if (model.folder()->chat_template()) {
+    out.chat_template_source = *model.folder()->chat_template();
+  }
+  if (out.chat_template_source.empty()) return out;
+  auto parsed = Template::parse(out.chat_template_source);
+  if (parsed) {
+    out.chat_template = std::move(*parsed);
+  } else {
+    out.chat_template_problem = parsed.error().message;
+  }
+  return out;
+}
+
+}  // namespace cohort
