@@ -22,7 +22,8 @@ template <int Dims, int Levels>
 class Codebook {
  public:
   static constexpr int half = Dims / 2;
-  static constexpr int combinations = half == 4 ? Levels * Levels * Levels * Levels : Levels * Levels;
+  static constexpr int quarter = half == 4 ? Levels * Levels : Levels;  // combinations of a quarter of a group
+  static constexpr int combinations = quarter * quarter;
   using Costs = float[Dims][Levels];
 
   /// `grid` holds `count` entries with the values as bytes (the first lowest); `bytes` the byte of each level.
@@ -56,24 +57,35 @@ class Codebook {
 
   /// The entry of least cost; `index` holds a guess on entry. Returns the cost.
   float nearest(const Costs& costs, uint16_t& index) const {
-    float low[combinations];
-    float high[combinations];
-    combine(costs, low);
-    combine(costs + half, high);
-    float least_high = high[0];
-    for (int i = 1; i < combinations; ++i) {
-      least_high = std::min(least_high, high[i]);
+    Halves low(costs);
+    Halves high(costs + half);
+    float high_sums[combinations];
+    for (int o = 0; o < quarter; ++o) {
+      for (int i = 0; i < quarter; ++i) {
+        high_sums[o * quarter + i] = high.inner[i] + high.outer[o];
+      }
     }
-    float best = low[entries_[index].low] + high[entries_[index].high];
-    for (int i = 0; i < combinations; ++i) {
-      if (!(low[i] + least_high < best)) {
+    // Rounding is monotonic, so the sum of least parts is a bound of every sum of parts in the same order of additions.
+    const float least_high = least(high.inner) + least(high.outer);
+    const float least_inner = least(low.inner);
+    const Entry& guess = entries_[index];
+    float best = low.inner[guess.low % quarter] + low.outer[guess.low / quarter] + high_sums[guess.high];
+    for (int o = 0; o < quarter; ++o) {
+      if (!(least_inner + low.outer[o] + least_high < best)) {
         continue;
       }
-      for (size_t k = start_[static_cast<size_t>(i)]; k < start_[static_cast<size_t>(i) + 1]; ++k) {
-        const float cost = low[i] + high[order_[k].high];
-        if (cost < best) {
-          best = cost;
-          index = order_[k].index;
+      for (int i = 0; i < quarter; ++i) {
+        const float low_sum = low.inner[i] + low.outer[o];
+        if (!(low_sum + least_high < best)) {
+          continue;
+        }
+        const auto list = static_cast<size_t>(o * quarter + i);
+        for (size_t k = start_[list]; k < start_[list + 1]; ++k) {
+          const float cost = low_sum + high_sums[order_[k].high];
+          if (cost < best) {
+            best = cost;
+            index = order_[k].index;
+          }
         }
       }
     }
@@ -91,25 +103,24 @@ class Codebook {
     uint16_t index;
   };
 
-  /// The costs of all combinations of levels of one half of a group.
-  static void combine(const float (*costs)[Levels], float* sums) {
-    constexpr int pairs = Levels * Levels;
-    float first[pairs];
-    float second[pairs];
-    for (int i = 0; i < pairs; ++i) {
-      first[i] = costs[0][i % Levels] + costs[1][i / Levels];
-      if constexpr (half == 4) {
-        second[i] = costs[2][i % Levels] + costs[3][i / Levels];
+  /// The costs of one half of a group, cut once more: combination o * quarter + i costs inner[i] + outer[o].
+  struct Halves {
+    explicit Halves(const float (*costs)[Levels]) {
+      for (int i = 0; i < quarter; ++i) {
+        if constexpr (half == 4) {
+          inner[i] = costs[0][i % Levels] + costs[1][i / Levels];
+          outer[i] = costs[2][i % Levels] + costs[3][i / Levels];
+        } else {
+          inner[i] = costs[0][i];
+          outer[i] = costs[1][i];
+        }
       }
     }
-    for (int i = 0; i < combinations; ++i) {
-      if constexpr (half == 4) {
-        sums[i] = first[i % pairs] + second[i / pairs];
-      } else {
-        sums[i] = first[i];
-      }
-    }
-  }
+    float inner[quarter];
+    float outer[quarter];
+  };
+
+  static float least(const float (&values)[quarter]) { return *std::min_element(values, values + quarter); }
 
   std::vector<Entry> entries_;
   std::array<uint16_t, combinations + 1> start_{};
@@ -283,17 +294,21 @@ class GridSearch {
     float total = 0;
     for (int p = 0; p < parts_; ++p) {
       const int scale = block_.scale[p];
-      float best = 0;
-      int best_scale = -1;
-      for (int s = std::max(scale - 1, 0); s <= std::min(scale + 1, f_.scale_top); ++s) {
-        const float error = choose(p, d_ * static_cast<float>(2 * s + 1), variant_[p]);
-        if (best_scale < 0 || error < best) {
+      float best = choose(p, d_ * static_cast<float>(2 * scale + 1), variant_[p]);
+      GridBlock best_block = block_;
+      for (const int other : {scale - 1, scale + 1}) {
+        if (other < 0 || other > f_.scale_top) {
+          continue;
+        }
+        const float error = choose(p, d_ * static_cast<float>(2 * other + 1), variant_[p]);
+        if (error < best) {
           best = error;
-          best_scale = s;
+          block_.scale[p] = static_cast<uint8_t>(other);
+          best_block = block_;
         }
       }
-      block_.scale[p] = static_cast<uint8_t>(best_scale);
-      total += choose(p, d_ * static_cast<float>(2 * best_scale + 1), variant_[p]);
+      block_ = best_block;
+      total += best;
     }
     return total;
   }
