@@ -19,9 +19,11 @@ elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
 endif()
 
 set(isa_flags_avx2 -mavx2 -mfma -mf16c -mbmi2)
-# The last two: GCC 12 warns about the undefined operands inside its own intrinsics (GCC bug 105593).
-set(isa_flags_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx2 -mfma -mf16c -mbmi2 -Wno-uninitialized
-    -Wno-maybe-uninitialized)
+# The last ones: GCC 12 warns about the undefined operands inside its own intrinsics (GCC bug 105593).
+set(isa_flags_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx2 -mfma -mf16c -mbmi2 -Wno-uninitialized)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  list(APPEND isa_flags_avx512 -Wno-maybe-uninitialized)
+endif()
 set(isa_flags_amx ${isa_flags_avx512} -mamx-tile -mamx-int8)
 set(isa_flags_neon -march=armv8.2-a+dotprod+fp16)
 foreach(isa avx2 avx512 amx neon)

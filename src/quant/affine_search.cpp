@@ -124,8 +124,10 @@ void error_weights(const float* x, const float* importance, int n, float* weight
   }
   const float mean = squares / static_cast<float>(n);
   if (largest > 0) {
+    // A floor, so that values that the calibration never excited keep their shape.
+    constexpr float floor = 1e-5f;
     for (int j = 0; j < n; ++j) {
-      weights[j] = importance[j] / largest * std::sqrt(mean + x[j] * x[j]);
+      weights[j] = (importance[j] / largest + floor) * std::sqrt(mean + x[j] * x[j]);
     }
   } else {
     const float base = std::sqrt(mean);

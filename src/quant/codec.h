@@ -111,6 +111,7 @@ using BlockEncoder = void (*)(const float* values, const float* importance, uint
 /// The encoder of a quantised type, or nullptr; one lookup per family file.
 BlockEncoder legacy_encoder(TensorType type);
 BlockEncoder k_encoder(TensorType type);
+BlockEncoder iq_encoder(TensorType type);
 BlockEncoder iq4_encoder(TensorType type);
 BlockEncoder ternary_encoder(TensorType type);
 BlockEncoder fp4_encoder(TensorType type);

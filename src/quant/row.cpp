@@ -21,7 +21,7 @@ const Codec& codec_of(TensorType type) {
 }
 
 BlockEncoder find_encoder(TensorType type) {
-  for (const auto lookup : {legacy_encoder, k_encoder, iq4_encoder, ternary_encoder, fp4_encoder}) {
+  for (const auto lookup : {legacy_encoder, k_encoder, iq_encoder, iq4_encoder, ternary_encoder, fp4_encoder}) {
     if (BlockEncoder encoder = lookup(type)) {
       return encoder;
     }

@@ -9,6 +9,7 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/tile_prefetch.h"
 
 // Everything is static or templated on types of this anonymous namespace: no function that this file compiles for
 // AVX-512 may be merged by the linker with one that other files share.
@@ -16,9 +17,6 @@ namespace cohort::cpu {
 namespace {
 
 #define COHORT_INLINE inline __attribute__((always_inline))
-
-// How far ahead of its use weight data is prefetched, in bytes. Measured flat between 4 and 8 KB (docs/perf/cpu.md).
-constexpr int64_t kPrefetchBytes = 6144;
 
 COHORT_INLINE __m512 load_half(const std::byte* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
@@ -103,41 +101,63 @@ COHORT_INLINE __m512i step(__m512i acc, __m512i w, const int8_t* q) {
   return _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(*reinterpret_cast<const int32_t*>(q)));
 }
 
-/// `start` plus the dot product of all 32 values. Few rows leave the dpbusd latency exposed: two chains then.
-template <int kRows>
-COHORT_INLINE __m512i dot32(__m512i start, const __m512i* w, const int8_t* q) {
-  if constexpr (kRows < 4) {
-    __m512i a = start, b = _mm512_setzero_si512();
+/// Adds the dot products of kVectors vectors (4 values each) of N rows to t. Rows are interleaved because a chain of
+/// dpbusd has five cycles of latency a link; with one or two rows a row is cut into several chains instead.
+template <int N, int kVectors>
+COHORT_INLINE void dots(__m512i* t, const __m512i* w, const int8_t* q) {
+  constexpr int kChains = N == 1 ? 4 : N == 2 ? 2 : 1;
+  __m512i chain[kChains][N];
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {
-      a = step(a, w[i], q + 4 * i);
-      b = step(b, w[i + 4], q + 4 * i + 16);
-    }
-    return _mm512_add_epi32(a, b);
-  } else {
+  for (int c = 1; c < kChains; ++c) {
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) chain[c][n] = _mm512_setzero_si512();
+  }
+#pragma GCC unroll 4
+  for (int n = 0; n < N; ++n) chain[0][n] = t[n];
 #pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) start = step(start, w[i], q + 4 * i);
-    return start;
+  for (int i = 0; i < kVectors; ++i) {
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) chain[i % kChains][n] = step(chain[i % kChains][n], w[i], q + n * kBlockValues + 4 * i);
+  }
+#pragma GCC unroll 4
+  for (int n = 0; n < N; ++n) {
+    if constexpr (kChains == 4) {
+      t[n] = _mm512_add_epi32(_mm512_add_epi32(chain[0][n], chain[1][n]), _mm512_add_epi32(chain[2][n], chain[3][n]));
+    } else if constexpr (kChains == 2) {
+      t[n] = _mm512_add_epi32(chain[0][n], chain[1][n]);
+    } else {
+      t[n] = chain[0][n];
+    }
   }
 }
 
-COHORT_INLINE __m512i dot16_half(__m512i start, const __m512i* w, const int8_t* q) {
+template <int N>
+COHORT_INLINE void start_at(__m512i* t, const int32_t* starts) {
 #pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) start = step(start, w[i], q + 4 * i);
-  return start;
+  for (int n = 0; n < N; ++n) t[n] = set_int(starts + n);
+}
+template <int N>
+COHORT_INLINE void start_zero(__m512i* t) {
+#pragma GCC unroll 4
+  for (int n = 0; n < N; ++n) t[n] = _mm512_setzero_si512();
 }
 
-// --- scales: loaded once a block, applied per row ---------------------------------------------------------------
+// --- scales: loaded once a block, applied to N rows ---------------------------------------------------------------
 // `at` indexes d and the sums of the row: block * rows + row.
 
 template <SumKind kStart>
 struct One {
   __m512 d;
   COHORT_INLINE void load(const std::byte* scales, int64_t block) { d = load_half(scales + 32 * block); }
-  template <int kRows>
-  COHORT_INLINE __m512 add(__m512 acc, const __m512i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
-    const __m512i dot = dot32<kRows>(set_int(x.sums[kStart] + at), w, q);
-    return _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(x.d[at])), _mm512_cvtepi32_ps(dot), acc);
+  template <int N>
+  COHORT_INLINE void add(__m512* acc, const __m512i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
+    __m512i t[N];
+    start_at<N>(t, x.sums[kStart] + at);
+    dots<N, 8>(t, w, q);
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) {
+      acc[n] = _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(x.d[at + n])), _mm512_cvtepi32_ps(t[n]), acc[n]);
+    }
   }
 };
 
@@ -147,12 +167,17 @@ struct OneMin {
     d = load_half(scales + 64 * block);
     m = load_half(scales + 64 * block + 32);
   }
-  template <int kRows>
-  COHORT_INLINE __m512 add(__m512 acc, const __m512i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
-    const __m512i dot = dot32<kRows>(_mm512_setzero_si512(), w, q);
-    const __m512 dx = _mm512_set1_ps(x.d[at]);
-    acc = _mm512_fmadd_ps(_mm512_mul_ps(d, dx), _mm512_cvtepi32_ps(dot), acc);
-    return _mm512_fmadd_ps(_mm512_mul_ps(m, dx), set_float(x.sums[kSumAll] + at), acc);
+  template <int N>
+  COHORT_INLINE void add(__m512* acc, const __m512i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
+    __m512i t[N];
+    start_zero<N>(t);
+    dots<N, 8>(t, w, q);
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) {
+      const __m512 dx = _mm512_set1_ps(x.d[at + n]);
+      acc[n] = _mm512_fmadd_ps(_mm512_mul_ps(d, dx), _mm512_cvtepi32_ps(t[n]), acc[n]);
+      acc[n] = _mm512_fmadd_ps(_mm512_mul_ps(m, dx), set_float(x.sums[kSumAll] + at + n), acc[n]);
+    }
   }
 };
 
@@ -165,13 +190,18 @@ struct KMin {
     s = load_u8(super + 64 + 32 * (block % 8));
     m = load_u8(super + 80 + 32 * (block % 8));
   }
-  template <int kRows>
-  COHORT_INLINE __m512 add(__m512 acc, const __m512i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
-    const __m512i dot = dot32<kRows>(_mm512_setzero_si512(), w, q);
-    const __m512 dx = _mm512_set1_ps(x.d[at]);
-    // s * dot and m * sum are integers below 2^24, so these products are exact.
-    acc = _mm512_fmadd_ps(_mm512_mul_ps(d, dx), _mm512_mul_ps(s, _mm512_cvtepi32_ps(dot)), acc);
-    return _mm512_fmadd_ps(_mm512_mul_ps(dmin, dx), _mm512_mul_ps(m, set_float(x.sums[kSumAll] + at)), acc);
+  template <int N>
+  COHORT_INLINE void add(__m512* acc, const __m512i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
+    __m512i t[N];
+    start_zero<N>(t);
+    dots<N, 8>(t, w, q);
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) {
+      const __m512 dx = _mm512_set1_ps(x.d[at + n]);
+      // s * dot and m * sum are integers below 2^24, so these products are exact.
+      acc[n] = _mm512_fmadd_ps(_mm512_mul_ps(d, dx), _mm512_mul_ps(s, _mm512_cvtepi32_ps(t[n])), acc[n]);
+      acc[n] = _mm512_fmadd_ps(_mm512_mul_ps(dmin, dx), _mm512_mul_ps(m, set_float(x.sums[kSumAll] + at + n)), acc[n]);
+    }
   }
 };
 
@@ -183,12 +213,19 @@ struct KSixteen {
     s0 = load_i8(super + 32 + 32 * (block % 8));
     s1 = load_i8(super + 48 + 32 * (block % 8));
   }
-  template <int kRows>
-  COHORT_INLINE __m512 add(__m512 acc, const __m512i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
-    const __m512 low = _mm512_cvtepi32_ps(dot16_half(set_int(x.sums[kNeg32Low] + at), w, q));
-    const __m512 high = _mm512_cvtepi32_ps(dot16_half(set_int(x.sums[kNeg32High] + at), w + 4, q + 16));
-    const __m512 isum = _mm512_fmadd_ps(s1, high, _mm512_mul_ps(s0, low));  // exact
-    return _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(x.d[at])), isum, acc);
+  template <int N>
+  COHORT_INLINE void add(__m512* acc, const __m512i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
+    __m512i t0[N], t1[N];
+    start_at<N>(t0, x.sums[kNeg32Low] + at);
+    start_at<N>(t1, x.sums[kNeg32High] + at);
+    dots<N, 4>(t0, w, q);
+    dots<N, 4>(t1, w + 4, q + 16);
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) {
+      const __m512 low = _mm512_cvtepi32_ps(t0[n]), high = _mm512_cvtepi32_ps(t1[n]);
+      const __m512 isum = _mm512_fmadd_ps(s1, high, _mm512_mul_ps(s0, low));  // exact
+      acc[n] = _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(x.d[at + n])), isum, acc[n]);
+    }
   }
 };
 
@@ -204,16 +241,23 @@ struct Wide {
     o0 = load_i16(at + 192);
     o1 = load_i16(at + 224);
   }
-  template <int kRows>
-  COHORT_INLINE __m512 add(__m512 acc, const __m512i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
-    const __m512 low = _mm512_cvtepi32_ps(dot16_half(set_int(x.sums[kLow] + at), w, q));
-    const __m512 high = _mm512_cvtepi32_ps(dot16_half(set_int(x.sums[kHigh] + at), w + 4, q + 16));
-    const __m512 isum = _mm512_fmadd_ps(s1, high, _mm512_mul_ps(s0, low));
-    const __m512 msum =
-        _mm512_fmadd_ps(o1, set_float(x.sums[kSumHigh] + at), _mm512_mul_ps(o0, set_float(x.sums[kSumLow] + at)));
-    const __m512 dx = _mm512_set1_ps(x.d[at]);
-    acc = _mm512_fmadd_ps(_mm512_mul_ps(d, dx), isum, acc);
-    return _mm512_fmadd_ps(_mm512_mul_ps(d_offset, dx), msum, acc);
+  template <int N>
+  COHORT_INLINE void add(__m512* acc, const __m512i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
+    __m512i t0[N], t1[N];
+    start_at<N>(t0, x.sums[kLow] + at);
+    start_at<N>(t1, x.sums[kHigh] + at);
+    dots<N, 4>(t0, w, q);
+    dots<N, 4>(t1, w + 4, q + 16);
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) {
+      const __m512 low = _mm512_cvtepi32_ps(t0[n]), high = _mm512_cvtepi32_ps(t1[n]);
+      const __m512 isum = _mm512_fmadd_ps(s1, high, _mm512_mul_ps(s0, low));
+      const __m512 msum = _mm512_fmadd_ps(o1, set_float(x.sums[kSumHigh] + at + n),
+                                          _mm512_mul_ps(o0, set_float(x.sums[kSumLow] + at + n)));
+      const __m512 dx = _mm512_set1_ps(x.d[at + n]);
+      acc[n] = _mm512_fmadd_ps(_mm512_mul_ps(d, dx), isum, acc[n]);
+      acc[n] = _mm512_fmadd_ps(_mm512_mul_ps(d_offset, dx), msum, acc[n]);
+    }
   }
 };
 
@@ -226,43 +270,24 @@ struct Two {
     s0 = load_i16(at + 128);
     s1 = load_i16(at + 160);
   }
-  template <int kRows>
-  COHORT_INLINE __m512 add(__m512 acc, const __m512i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
-    const __m512 low = _mm512_cvtepi32_ps(dot16_half(set_int(x.sums[kNeg128Low] + at), w, q));
-    const __m512 high = _mm512_cvtepi32_ps(dot16_half(set_int(x.sums[kNeg128High] + at), w + 4, q + 16));
-    const __m512 dx = _mm512_set1_ps(x.d[at]);
-    acc = _mm512_fmadd_ps(_mm512_mul_ps(d0, dx), _mm512_mul_ps(s0, low), acc);
-    return _mm512_fmadd_ps(_mm512_mul_ps(d1, dx), _mm512_mul_ps(s1, high), acc);
+  template <int N>
+  COHORT_INLINE void add(__m512* acc, const __m512i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
+    __m512i t0[N], t1[N];
+    start_at<N>(t0, x.sums[kNeg128Low] + at);
+    start_at<N>(t1, x.sums[kNeg128High] + at);
+    dots<N, 4>(t0, w, q);
+    dots<N, 4>(t1, w + 4, q + 16);
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) {
+      const __m512 low = _mm512_cvtepi32_ps(t0[n]), high = _mm512_cvtepi32_ps(t1[n]);
+      const __m512 dx = _mm512_set1_ps(x.d[at + n]);
+      acc[n] = _mm512_fmadd_ps(_mm512_mul_ps(d0, dx), _mm512_mul_ps(s0, low), acc[n]);
+      acc[n] = _mm512_fmadd_ps(_mm512_mul_ps(d1, dx), _mm512_mul_ps(s1, high), acc[n]);
+    }
   }
 };
 
 // --- the walk over K --------------------------------------------------------------------------------------------
-
-/// Prefetches a tile from front to back and then the next one, in step with the blocks.
-struct Prefetcher {
-  const char* at;
-  const char* end;
-  const char* next;
-  int64_t lines;  // per block
-  COHORT_INLINE Prefetcher(const TileCall& call) {
-    const int64_t size = call.shape->tile_bytes;
-    const char* tile = reinterpret_cast<const char*>(call.tile);
-    next = reinterpret_cast<const char*>(call.next);
-    at = tile + (kPrefetchBytes < size ? kPrefetchBytes : size);
-    end = tile + size;
-    lines = (size / call.shape->blocks + 63) / 64;
-  }
-  COHORT_INLINE void advance() {
-    if (__builtin_expect(at >= end, 0)) {
-      if (next == nullptr) return;
-      end = next + (end - at) + kPrefetchBytes;
-      at = next;
-      next = nullptr;
-    }
-    for (int64_t i = 0; i < lines; ++i) _mm_prefetch(at + 64 * i, _MM_HINT_T0);
-    at += 64 * lines;
-  }
-};
 
 /// Rows first .. first + kRows of the chunk.
 template <class Quants, class Scales, int kRows, bool kPrefetch>
@@ -274,7 +299,7 @@ void tile_rows(const TileCall& call, int32_t first) {
   const int32_t per_segment = shape.blocks / shape.segments;
   // Finished segments wait here for their neighbour, as the carries of a binary counter.
   __m512 waiting[6][kRows];
-  Prefetcher prefetcher(call);
+  TilePrefetcher prefetcher(call);
   int64_t block = 0;
   for (int32_t segment = 0; segment < shape.segments; ++segment) {
     __m512 acc[kRows];
@@ -288,8 +313,13 @@ void tile_rows(const TileCall& call, int32_t first) {
       s.load(scales, block);
       const int64_t at = block * x.rows + first;
       const int8_t* q = x.q + at * kBlockValues;
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) acc[r] = s.template add<kRows>(acc[r], w, q + r * kBlockValues, x, at + r);
+      if constexpr (kRows <= 4) {
+        s.template add<kRows>(acc, w, q, x, at);
+      } else {
+        constexpr int kFirst = (kRows + 1) / 2;
+        s.template add<kFirst>(acc, w, q, x, at);
+        s.template add<kRows - kFirst>(acc + kFirst, w, q + kFirst * kBlockValues, x, at + kFirst);
+      }
     }
     int level = 0;
     for (int32_t carry = segment; (carry & 1) != 0; carry >>= 1, ++level) {

@@ -116,6 +116,8 @@ const LinearKernels kScalarKernels = {{tile_scalar, tile_scalar, tile_scalar, ti
 const LinearKernels& linear_kernels(Isa isa) {
   switch (isa) {
 #if defined(__x86_64__)
+    case Isa::avx2:
+      return kAvx2Kernels;
     case Isa::avx512:
       return kAvx512Kernels;
     case Isa::amx:
