@@ -13,7 +13,7 @@ foreach(group ${test_groups})
   add_executable(test_${group} ${tests_of_${group}})
   target_link_libraries(test_${group} PRIVATE cohort_core GTest::gtest_main)
   target_compile_definitions(test_${group} PRIVATE COHORT_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-  gtest_discover_tests(test_${group} TEST_PREFIX "${group}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+  gtest_discover_tests(test_${group} TEST_PREFIX "${group}." NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
                        PROPERTIES TIMEOUT 600)
 endforeach()
 
