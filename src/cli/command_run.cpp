@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <csignal>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -57,6 +58,14 @@ struct Stream {
   FinishReason finish = FinishReason::none;
   std::string error;
 };
+
+/// The parser would cut a number that does not fit to the largest one that does.
+std::string whole_number(const std::string& text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size() && value >= 0) return {};
+  return fmt::format("'{}' is no whole number from 0 to {}", text, INT64_MAX);
+}
 
 int failed(const Error& error) {
   fmt::print(stderr, "cohort run: {}\n", error.message);
@@ -140,7 +149,8 @@ Expected<Totals> run_streams(Engine& engine, const TextModel& text, const Argume
     SequenceRequest request;
     COHORT_ASSIGN(request.prompt,
                   text.tokenizer.encode(streams[i].prompt, {.add_special = !special, .parse_special = special}));
-    if (request.prompt.empty() && text.tokenizer.bos_id()) request.prompt.push_back(*text.tokenizer.bos_id());
+    if (streams[i].prompt.empty())
+      return fail(ErrorCode::invalid_argument, "prompt {} is empty; give it at least one character", i + 1);
     request.sampling = a.sampling;
     request.sampling.seed += i;
     request.max_tokens = a.tokens;
@@ -284,7 +294,7 @@ void add_run_command(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_option("--seed", a->seed, "Seed of the sampling; stream i uses seed + i (default: random)")
       ->type_name("S")
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_number);
   command->add_flag("--ignore-eos", a->ignore_eos, "Go on after an end token");
   command->add_flag("--json", a->json, "Print tokens, texts and times as JSON at the end");
   add_sampling_flags(*command, a->sampling);

@@ -57,18 +57,21 @@ std::vector<std::string> tail(const std::string& text, size_t columns, size_t li
 }  // namespace
 
 StreamView::StreamView(std::vector<std::string> titles, bool live)
-    : titles_(std::move(titles)), texts_(titles_.size()), live_(live) {
-  if (titles_.size() == 1) {
-    fmt::print("{}", titles_[0]);
-    std::fflush(stdout);
-  }
+    : titles_(std::move(titles)), texts_(titles_.size()), live_(live) {}
+
+// Whatever ends the run, the shell's prompt starts on a line of its own.
+StreamView::~StreamView() {
+  if (started_ && !finished_) fmt::print("\n");
 }
 
-StreamView::~StreamView() {
-  if (!finished_) fmt::print("\n");
+void StreamView::start() {
+  if (started_) return;
+  started_ = true;
+  if (titles_.size() == 1) fmt::print("{}", titles_[0]);
 }
 
 void StreamView::append(size_t stream, const std::string& text) {
+  start();
   texts_[stream] += text;
   if (titles_.size() > 1) return;
   fmt::print("{}", text);
@@ -103,6 +106,7 @@ void StreamView::draw() {
 }
 
 void StreamView::finish() {
+  start();
   finished_ = true;
   if (titles_.size() == 1) {
     fmt::print("\n");

@@ -16,6 +16,7 @@ class StreamView {
   StreamView(const StreamView&) = delete;
   StreamView& operator=(const StreamView&) = delete;
 
+  /// The first call prints a single stream's title, so that a request that is refused prints nothing.
   void append(size_t stream, const std::string& text);
   /// Redraws if it is time; call it after every step.
   void tick();
@@ -23,10 +24,11 @@ class StreamView {
   void finish();
 
  private:
+  void start();
   void draw();
   std::vector<std::string> titles_, texts_;
   bool live_;
-  bool finished_ = false;
+  bool started_ = false, finished_ = false;
   size_t drawn_lines_ = 0;
   std::chrono::steady_clock::time_point last_draw_;
 };

@@ -39,6 +39,11 @@ Expected<void> check_options(const EngineOptions& options) {
   COHORT_TRY(in_range("the number of streams (-np)", options.max_streams, 1, kMaxStreams));
   COHORT_TRY(in_range("the number of prompt rows a step (--prefill-rows)", options.prefill_rows, 1, 1 << 20));
   COHORT_TRY(in_range("the context (-c)", options.context, 0, 1 << 26));
+  // Devices: only the CPU runs steps of this engine; a device that was asked for by name is never replaced silently.
+  if (options.device != "auto" && options.device != "cpu") {
+    return fail(ErrorCode::unsupported, "the device (--device) is '{}'; this build runs on auto or cpu",
+                options.device);
+  }
   COHORT_TRY(parse_isa(options.isa));
   COHORT_ASSIGN(const ActivationMode mode, parse_activations(options.activations));
   if (options.backend != "fast" && options.backend != "reference") {
