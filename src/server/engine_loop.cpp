@@ -340,7 +340,7 @@ void EngineLoop::publish(const StepReport& report) {
   s.rows.add(static_cast<double>(report.rows));
   if (report.distinct_experts > 0) s.distinct_experts.add(report.distinct_experts);
   s.weight_bytes += report.bytes;
-  s.prompt_tokens += static_cast<uint64_t>(report.admitted_tokens);
+  s.prompt_tokens += static_cast<uint64_t>(report.prompt_tokens);
   s.reused_tokens += static_cast<uint64_t>(report.reused_tokens);
   s.preemptions += static_cast<uint64_t>(report.preemptions);
   view.prompt_tokens = s.prompt_tokens;

@@ -58,7 +58,7 @@ std::string Statistics::prometheus(const Now& now, std::string_view model) const
   std::string out;
   const std::string labels = fmt::format("model_name=\"{}\"", escaped(model));
   const Capacity& c = now.capacity;
-  const double used = c.pages > 0 ? 1.0 - static_cast<double>(c.free_pages + c.reusable_pages) / c.pages : 0;
+  const double used = c.pages > 0 ? 1.0 - static_cast<double>(c.free_pages) / c.pages : 0;
   single(out, "vllm:num_requests_running", "Sequences that take part in steps.", "gauge", labels, now.running);
   single(out, "vllm:num_requests_waiting", "Sequences that wait for their first step.", "gauge", labels, now.waiting);
   single(out, "vllm:kv_cache_usage_perc", "Share of KV pages that sequences hold, 0 to 1.", "gauge", labels, used);
@@ -92,8 +92,8 @@ std::string Statistics::prometheus(const Now& now, std::string_view model) const
   single(out, "cohort_weight_bytes_total", "Bytes of weights that all steps had to read.", "counter", labels,
          weight_bytes);
   single(out, "cohort_kv_pages", "KV pages.", "gauge", labels, c.pages);
-  single(out, "cohort_kv_pages_free", "KV pages that hold nothing.", "gauge", labels, c.free_pages);
-  single(out, "cohort_kv_pages_reusable", "KV pages that only the prefix cache holds.", "gauge", labels,
+  single(out, "cohort_kv_pages_free", "KV pages that no sequence holds.", "gauge", labels, c.free_pages);
+  single(out, "cohort_kv_pages_reusable", "Free KV pages that the prefix cache has filled.", "gauge", labels,
          c.reusable_pages);
   return out;
 }

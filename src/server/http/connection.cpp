@@ -106,11 +106,8 @@ void Connection::body_read(Code code) {
   if (code == http::error::body_limit) {
     return refuse(413, fmt::format("the body is larger than {} bytes", context_.options.body_limit));
   }
-  if (code == beast::error::timeout) {
-    return refuse(408, fmt::format("the body did not arrive within {} s", context_.options.body_timeout.count() / 1000));
-  }
   if (code == asio::error::eof || code == http::error::partial_message || code == asio::error::connection_reset ||
-      code == asio::error::operation_aborted || code == http::error::end_of_stream) {
+      code == asio::error::operation_aborted || code == http::error::end_of_stream || code == beast::error::timeout) {
     return close();
   }
   if (code) return refuse(400, fmt::format("the request is not HTTP/1.1: {}", code.message()));
