@@ -4,8 +4,17 @@ usage: page_screenshot.py URL OUT.png       (pip install playwright; Chromium fr
 """
 import shutil
 import sys
+import time
 
 from playwright.sync_api import expect, sync_playwright
+
+
+def wait(page, condition, seconds=120):
+    for _ in range(seconds * 10):
+        if page.evaluate(condition):
+            return
+        time.sleep(0.1)
+    raise TimeoutError(condition)
 
 
 def main(url, out):
@@ -20,10 +29,10 @@ def main(url, out):
         page.wait_for_selector("body[data-ready=true]", timeout=60000)
         page.fill("#tokens", "160")
         page.keyboard.press("Control+Enter")
-        page.wait_for_function("document.querySelectorAll('.card output').length >= 4 && "
-                               "[...document.querySelectorAll('.card output')].every(o => o.textContent.length > 60)",
-                               timeout=120000)
-        page.wait_for_function("Number(document.getElementById('rate').textContent) > 0")
+        # Polled from here: the page's own policy forbids the evaluation that wait_for_function does inside of it.
+        wait(page, "(() => { const o = [...document.querySelectorAll('.card output')];"
+                   " return o.length >= 4 && o.every((e) => e.textContent.length > 60); })()")
+        wait(page, "Number(document.getElementById('rate').textContent) > 0")
         page.screenshot(path=out)
         page.keyboard.press("Escape")
         expect(page.locator("#stop")).to_be_disabled()

@@ -32,7 +32,7 @@ bool write(const std::string& path, const std::string& text) {
 int run(const Arguments& a) {
   const bool terminal = ::isatty(STDERR_FILENO) != 0;
   const auto levels = bench_server(a.bench, [terminal](std::string_view what) {
-    fmt::print(stderr, terminal ? "\r\033[K{}" : "{}\n", what);
+    fmt::print(stderr, "{}{}{}", terminal ? "\r\033[K" : "", what, terminal ? "" : "\n");
   });
   if (terminal) fmt::print(stderr, "\r\033[K");
   if (!levels) return failed(levels.error().message);

@@ -5,6 +5,7 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 #include <nlohmann/json.hpp>
+#include <limits>
 #include <string_view>
 
 #include "base/json.h"
@@ -87,7 +88,7 @@ Expected<StreamedAnswer> stream_completion(const ServerAddress& address, const s
   if (code) return broken("cannot send to");
   boost::beast::flat_buffer buffer;
   http::response_parser<http::string_body> parser;
-  parser.body_limit(boost::none);
+  parser.body_limit(std::numeric_limits<uint64_t>::max());
   size_t at = 0;
   while (!parser.is_done()) {
     http::read_some(socket, buffer, parser, code);

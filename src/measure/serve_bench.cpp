@@ -119,7 +119,7 @@ std::optional<Round> rates(const Answers& answers) {
 
 /// Words that make about so many tokens, by what the server counts.
 Expected<double> tokens_per_word(const ServeBenchOptions& o, const ServerAddress& address) {
-  constexpr int32_t kProbe = 100;
+  constexpr int32_t kProbe = 20;  // few enough for the smallest contexts
   COHORT_ASSIGN(const StreamedAnswer answer,
                 stream_completion(address, o.api_key, request_body(o, words(1, kProbe), 1)));
   if (answer.prompt_tokens <= 0)
