@@ -40,8 +40,8 @@ int run(const Arguments& a) {
                 : a.format == "json" ? serve_bench_json(*levels)
                                      : serve_bench_markdown(*levels));
   if (!a.csv.empty() && !write(a.csv, serve_bench_csv(*levels))) return failed("cannot write '" + a.csv + "'");
-  const std::string title = fmt::format("Decoding at {}, {} + {} tokens a request", a.bench.url, a.bench.prompt_tokens,
-                                        a.bench.max_tokens);
+  const std::string title =
+      fmt::format("Decoding at {}, {} + {} tokens a request", a.bench.url, a.bench.prompt_tokens, a.bench.max_tokens);
   if (!a.plot.empty() && !write(a.plot, serve_bench_svg(*levels, title)))
     return failed("cannot write '" + a.plot + "'");
   int32_t failures = 0;

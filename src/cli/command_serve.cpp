@@ -56,13 +56,15 @@ void print_start(const server::Server& server, const server::ServerOptions& o) {
   const std::string key = o.service.api_key.empty() ? "" : " -H 'Authorization: Bearer KEY'";
   fmt::print("Listening on {}\n", url);
   if (ready->text.chat_template) {
-    fmt::print("Try: curl {}/v1/chat/completions{} -H 'Content-Type: application/json' "
-               "-d '{{\"messages\":[{{\"role\":\"user\",\"content\":\"Hello\"}}]}}'\n",
-               url, key);
+    fmt::print(
+        "Try: curl {}/v1/chat/completions{} -H 'Content-Type: application/json' "
+        "-d '{{\"messages\":[{{\"role\":\"user\",\"content\":\"Hello\"}}]}}'\n",
+        url, key);
   } else {
-    fmt::print("Try: curl {}/v1/completions{} -H 'Content-Type: application/json' "
-               "-d '{{\"prompt\":\"Once upon a time\",\"max_tokens\":64}}'\n",
-               url, key);
+    fmt::print(
+        "Try: curl {}/v1/completions{} -H 'Content-Type: application/json' "
+        "-d '{{\"prompt\":\"Once upon a time\",\"max_tokens\":64}}'\n",
+        url, key);
   }
   std::fflush(stdout);
 }
@@ -127,8 +129,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
       ->check([](const std::string& origin) {
         return origin.find_first_of("\r\n") == std::string::npos ? std::string() : "an origin is one line";
       });
-  command
-      ->add_option("--queue", o->service.queue_limit, "Streams that may wait beside those that run; more get a 503")
+  command->add_option("--queue", o->service.queue_limit, "Streams that may wait beside those that run; more get a 503")
       ->type_name("N")
       ->capture_default_str();
   command->add_option("--http-threads", o->http.threads, "Threads for connections, JSON and tokenisation")

@@ -7,8 +7,8 @@
 
 #include "base/result.h"
 #include "engine/backend_choice.h"
-#include "engine/sampler.h"
 #include "engine/roster.h"
+#include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
 #include "kernels/backend.h"

@@ -85,9 +85,8 @@ std::vector<Pending> Roster::pending() const {
     const bool fills_page = (page + 1) * kPagePositions < s.size();
     if (!prefix_cache_ || s.decoding() || !fills_page || s.published != page) continue;
     const auto tokens = page_tokens(s, page);
-    const bool taken = std::ranges::any_of(claimed, [&](const auto& claim) {
-      return claim.first == s.node && std::ranges::equal(claim.second, tokens);
-    });
+    const bool taken = std::ranges::any_of(
+        claimed, [&](const auto& claim) { return claim.first == s.node && std::ranges::equal(claim.second, tokens); });
     if (!taken) {
       claimed.emplace_back(s.node, tokens);
     } else if (s.cached % kPagePositions == 0) {

@@ -15,8 +15,8 @@ struct Pending {
 };
 
 /// Rows to run of each sequence (0 = not in this step). Decoding sequences always get all their rows. Of the
-/// `prefill_rows`, half belong to the oldest prompt, so that it gets done whatever arrives; the rest goes to the prompts
-/// with the fewest rows left, so that a short one does not wait for a long one.
+/// `prefill_rows`, half belong to the oldest prompt, so that it gets done whatever arrives; the rest goes to the
+/// prompts with the fewest rows left, so that a short one does not wait for a long one.
 std::vector<int32_t> schedule(std::span<const Pending> sequences, int32_t prefill_rows);
 
 /// How many prompt rows a step may have while others decode: so many that the step takes at most `stall` seconds longer

@@ -42,7 +42,7 @@ TEST(PrefillBudget, LearnsHowManyRowsFitIntoTheStall) {
   PrefillBudget budget(512, 0.010);
   EXPECT_EQ(budget.next(4), 16) << "careful before anything is known";
   for (int i = 0; i < 50; ++i) {
-    budget.observe(0, 4, 0.005);              // a decode step takes 5 ms
+    budget.observe(0, 4, 0.005);             // a decode step takes 5 ms
     budget.observe(100, 4, 0.005 + 100e-4);  // a prompt row takes 0.1 ms
   }
   EXPECT_NEAR(budget.next(4), 100, 2);

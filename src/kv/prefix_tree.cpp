@@ -61,8 +61,9 @@ int32_t PrefixTree::insert(int32_t node, std::span<const int32_t> tokens, int32_
 bool PrefixTree::evict() {
   // Sequences hold all pages from the root to where they are, so a leaf that is held hides no page that could be freed,
   // and few leaves are held: those of running sequences.
-  const auto leaf = std::ranges::find_if(
-      leaves_, [&](const auto& entry) { return pool_.references(nodes_[static_cast<size_t>(entry.second)].page) == 1; });
+  const auto leaf = std::ranges::find_if(leaves_, [&](const auto& entry) {
+    return pool_.references(nodes_[static_cast<size_t>(entry.second)].page) == 1;
+  });
   if (leaf == leaves_.end()) return false;
   const int32_t id = leaf->second;
   leaves_.erase(leaf);

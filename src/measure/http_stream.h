@@ -19,7 +19,7 @@ Expected<ServerAddress> parse_url(const std::string& url);
 struct StreamedAnswer {
   using Time = std::chrono::steady_clock::time_point;
   Time sent, ended;
-  std::vector<Time> pieces;  // when text came
+  std::vector<Time> pieces;                          // when text came
   int64_t prompt_tokens = 0, completion_tokens = 0;  // the server's count
 };
 

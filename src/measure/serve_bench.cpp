@@ -18,8 +18,9 @@ namespace {
 
 using Answers = std::vector<Expected<StreamedAnswer>>;
 
-constexpr std::array kWords{"river", "stone",  "light", "winter", "garden", "letter", "morning", "silver", "forest", "captain",
-                            "music", "window", "paper", "mountain", "summer", "bridge", "candle", "island", "market", "shadow"};
+constexpr std::array kWords{"river",  "stone",  "light",   "winter", "garden", "letter", "morning",
+                            "silver", "forest", "captain", "music",  "window", "paper",  "mountain",
+                            "summer", "bridge", "candle",  "island", "market", "shadow"};
 
 double seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
@@ -48,7 +49,8 @@ std::string request_body(const ServeBenchOptions& o, const std::string& prompt, 
 }
 
 /// One request for each body, all sent at the same moment.
-Answers send_together(const ServeBenchOptions& o, const ServerAddress& address, const std::vector<std::string>& bodies) {
+Answers send_together(const ServeBenchOptions& o, const ServerAddress& address,
+                      const std::vector<std::string>& bodies) {
   Answers answers(bodies.size());
   std::latch start(static_cast<std::ptrdiff_t>(bodies.size()));
   std::vector<std::thread> threads;
@@ -98,7 +100,8 @@ std::optional<Round> rates(const Answers& answers) {
     if (answer) good.push_back(&*answer);
   }
   if (good.empty()) return std::nullopt;
-  auto sent = good[0]->sent, last = good[0]->ended, all_decode = good[0]->pieces.front(), first_end = good[0]->pieces.back();
+  auto sent = good[0]->sent, last = good[0]->ended, all_decode = good[0]->pieces.front(),
+       first_end = good[0]->pieces.back();
   double tokens = 0;
   for (const StreamedAnswer* a : good) {
     sent = std::min(sent, a->sent);
@@ -123,7 +126,8 @@ Expected<double> tokens_per_word(const ServeBenchOptions& o, const ServerAddress
   COHORT_ASSIGN(const StreamedAnswer answer,
                 stream_completion(address, o.api_key, request_body(o, words(1, kProbe), 1)));
   if (answer.prompt_tokens <= 0)
-    return fail(ErrorCode::unsupported, "the server does not report usage in its streams, so prompts cannot be measured");
+    return fail(ErrorCode::unsupported,
+                "the server does not report usage in its streams, so prompts cannot be measured");
   return static_cast<double>(answer.prompt_tokens) / kProbe;
 }
 

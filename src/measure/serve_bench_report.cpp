@@ -51,12 +51,13 @@ std::string serve_bench_markdown(const std::vector<ServeBenchLevel>& levels) {
       "tok/s decode (spread) | scaling | tok/s with prefill |\n"
       "|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n";
   for (const ServeBenchLevel& l : levels) {
-    fmt::format_to(std::back_inserter(out),
-                   "| {} | {} | {} | {:.0f} | {:.0f} | {:.1f} | {:.1f} | {:.2f} | {:.2f} | {:.1f} | {:.1f} ({:.1f}-{:.1f}) | "
-                   "{:.2f} | {:.1f} |\n",
-                   l.concurrency, l.ok, l.failed, l.prompt_tokens, l.completion_tokens, l.first_token_mean * 1e3,
-                   l.first_token_p95 * 1e3, l.gap_p50 * 1e3, l.gap_p99 * 1e3, l.request_rate.median, l.decode_rate.median,
-                   l.decode_rate.low, l.decode_rate.high, scaling(levels, l), l.whole_rate.median);
+    fmt::format_to(
+        std::back_inserter(out),
+        "| {} | {} | {} | {:.0f} | {:.0f} | {:.1f} | {:.1f} | {:.2f} | {:.2f} | {:.1f} | {:.1f} ({:.1f}-{:.1f}) | "
+        "{:.2f} | {:.1f} |\n",
+        l.concurrency, l.ok, l.failed, l.prompt_tokens, l.completion_tokens, l.first_token_mean * 1e3,
+        l.first_token_p95 * 1e3, l.gap_p50 * 1e3, l.gap_p99 * 1e3, l.request_rate.median, l.decode_rate.median,
+        l.decode_rate.low, l.decode_rate.high, scaling(levels, l), l.whole_rate.median);
   }
   return out;
 }
@@ -66,12 +67,12 @@ std::string serve_bench_csv(const std::vector<ServeBenchLevel>& levels) {
       "clients,ok,failed,prompt_tokens,completion_tokens,ttft_mean_s,ttft_p95_s,gap_p50_s,gap_p99_s,request_tok_s,"
       "decode_tok_s,decode_tok_s_low,decode_tok_s_high,scaling,whole_tok_s,whole_tok_s_low,whole_tok_s_high\n";
   for (const ServeBenchLevel& l : levels) {
-    fmt::format_to(std::back_inserter(out),
-                   "{},{},{},{:.1f},{:.1f},{:.6f},{:.6f},{:.6f},{:.6f},{:.3f},{:.3f},{:.3f},{:.3f},{:.4f},{:.3f},{:.3f},{:.3f}\n",
-                   l.concurrency, l.ok, l.failed, l.prompt_tokens, l.completion_tokens, l.first_token_mean,
-                   l.first_token_p95, l.gap_p50, l.gap_p99, l.request_rate.median, l.decode_rate.median,
-                   l.decode_rate.low, l.decode_rate.high, scaling(levels, l), l.whole_rate.median, l.whole_rate.low,
-                   l.whole_rate.high);
+    fmt::format_to(
+        std::back_inserter(out),
+        "{},{},{},{:.1f},{:.1f},{:.6f},{:.6f},{:.6f},{:.6f},{:.3f},{:.3f},{:.3f},{:.3f},{:.4f},{:.3f},{:.3f},{:.3f}\n",
+        l.concurrency, l.ok, l.failed, l.prompt_tokens, l.completion_tokens, l.first_token_mean, l.first_token_p95,
+        l.gap_p50, l.gap_p99, l.request_rate.median, l.decode_rate.median, l.decode_rate.low, l.decode_rate.high,
+        scaling(levels, l), l.whole_rate.median, l.whole_rate.low, l.whole_rate.high);
   }
   return out;
 }
@@ -134,12 +135,13 @@ std::string serve_bench_svg(const std::vector<ServeBenchLevel>& levels, std::str
                    x(i), y(l.decode_rate.low), y(l.decode_rate.high), y(l.decode_rate.median),
                    y(l.decode_rate.median) - 10, l.decode_rate.median, kHeight - kBottom + 18, l.concurrency);
   }
-  fmt::format_to(to,
-                 "<polyline points=\"{}\" fill=\"none\" stroke=\"#1f7a5c\" stroke-width=\"2\"/>\n"
-                 "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">clients</text>\n"
-                 "<text transform=\"translate(18 {}) rotate(-90)\" text-anchor=\"middle\">tokens a second, all clients</text>\n"
-                 "</svg>\n",
-                 line, (kLeft + kWidth - kRight) / 2, kHeight - 10, (kTop + kHeight - kBottom) / 2);
+  fmt::format_to(
+      to,
+      "<polyline points=\"{}\" fill=\"none\" stroke=\"#1f7a5c\" stroke-width=\"2\"/>\n"
+      "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">clients</text>\n"
+      "<text transform=\"translate(18 {}) rotate(-90)\" text-anchor=\"middle\">tokens a second, all clients</text>\n"
+      "</svg>\n",
+      line, (kLeft + kWidth - kRight) / 2, kHeight - 10, (kTop + kHeight - kBottom) / 2);
   return out;
 }
 

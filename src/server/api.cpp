@@ -36,7 +36,8 @@ void respond_json(const Ex& exchange, const Expected<ordered_json>& result) {
 bool same_secret(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;
   unsigned difference = 0;
-  for (size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
+  for (size_t i = 0; i < a.size(); ++i)
+    difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
   return difference == 0;
 }
 
@@ -83,14 +84,9 @@ Expected<ordered_json> models(const Ready& ready) {
 }
 
 ordered_json capacity_json(const Capacity& c) {
-  return {{"context", c.context},
-          {"streams", c.max_streams},
-          {"pages", c.pages},
-          {"free_pages", c.free_pages},
-          {"reusable_pages", c.reusable_pages},
-          {"page_positions", c.page_positions},
-          {"page_bytes", c.page_bytes},
-          {"weight_bytes", c.weight_bytes}};
+  return {{"context", c.context},       {"streams", c.max_streams},           {"pages", c.pages},
+          {"free_pages", c.free_pages}, {"reusable_pages", c.reusable_pages}, {"page_positions", c.page_positions},
+          {"page_bytes", c.page_bytes}, {"weight_bytes", c.weight_bytes}};
 }
 
 Expected<ordered_json> props(const Ready& ready) {
@@ -224,9 +220,10 @@ void generate(const std::shared_ptr<const Ready>& ready, Api api, const Ex& exch
   if (!request) return respond_error(exchange, status_of(request.error()), request.error().message);
   if (!request->model.empty() && request->model != ready->name) {
     constexpr size_t kShown = 100;
-    return respond_error(exchange, 404,
-                         fmt::format("the model '{}' does not exist here; this server has '{}' ('model' may be left out)",
-                                     request->model.substr(0, kShown), ready->name));
+    return respond_error(
+        exchange, 404,
+        fmt::format("the model '{}' does not exist here; this server has '{}' ('model' may be left out)",
+                    request->model.substr(0, kShown), ready->name));
   }
   Generation::start(exchange, ready, std::move(*request));
 }
@@ -272,8 +269,7 @@ constexpr std::array kRoutes{
           [](const auto& ready, const Ex& e) { respond_json(e, detokenize(*ready, e->request())); }},
     Route{"POST", "/apply-template",
           [](const auto& ready, const Ex& e) { respond_json(e, apply_template(*ready, e->request())); }},
-    Route{"POST", "/v1/completions",
-          [](const auto& ready, const Ex& e) { generate(ready, Api::completions, e); }},
+    Route{"POST", "/v1/completions", [](const auto& ready, const Ex& e) { generate(ready, Api::completions, e); }},
     Route{"POST", "/v1/chat/completions", [](const auto& ready, const Ex& e) { generate(ready, Api::chat, e); }},
 };
 

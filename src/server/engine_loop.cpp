@@ -114,7 +114,8 @@ Expected<std::vector<Ticket>> EngineLoop::submit(std::vector<SequenceRequest> re
     if (shared_->draining || shared_->stop) return fail(ErrorCode::cancelled, "the server is shutting down");
     if (shared_->in_flight + requests.size() > shared_->limit) {
       ++shared_->statistics.refused;
-      return fail(ErrorCode::capacity, "the queue is full: {} sequences are in flight, at most {} may be; try again later",
+      return fail(ErrorCode::capacity,
+                  "the queue is full: {} sequences are in flight, at most {} may be; try again later",
                   shared_->in_flight, shared_->limit);
     }
     const auto now = Clock::now();

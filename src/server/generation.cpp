@@ -27,18 +27,20 @@ int64_t unix_seconds() {
 Expected<int32_t> tokens_for(const GenerationRequest& request, int64_t prompt, const Engine& engine) {
   const int64_t context = engine.model().context();
   if (prompt >= context) {
-    return fail(ErrorCode::capacity,
-                "the prompt has {} tokens; the context of {} positions leaves room for at most {}: shorten it, or start "
-                "the server with a larger -c",
-                prompt, context, context - 1);
+    return fail(
+        ErrorCode::capacity,
+        "the prompt has {} tokens; the context of {} positions leaves room for at most {}: shorten it, or start "
+        "the server with a larger -c",
+        prompt, context, context - 1);
   }
   const int64_t room = std::min(context, engine.kv_positions()) - prompt;
   if (request.max_tokens) {
     if (*request.max_tokens > context - prompt) {
-      return fail(ErrorCode::capacity,
-                  "{} prompt tokens and 'max_tokens' of {} are {} positions; the context has {}: lower max_tokens to at "
-                  "most {}, or start the server with a larger -c",
-                  prompt, *request.max_tokens, prompt + *request.max_tokens, context, context - prompt);
+      return fail(
+          ErrorCode::capacity,
+          "{} prompt tokens and 'max_tokens' of {} are {} positions; the context has {}: lower max_tokens to at "
+          "most {}, or start the server with a larger -c",
+          prompt, *request.max_tokens, prompt + *request.max_tokens, context, context - prompt);
     }
     return *request.max_tokens;
   }
@@ -65,9 +67,9 @@ Expected<std::string> render_messages(const TextModel& text, const nlohmann::ord
                                       bool add_generation_prompt, const nlohmann::ordered_json& variables) {
   if (!text.chat_template) {
     return fail(ErrorCode::invalid_argument, "this model {}; use /v1/completions",
-                text.chat_template_problem.empty() ? "has no chat template"
-                                                   : "has a chat template that cannot be used (" +
-                                                         text.chat_template_problem + ")");
+                text.chat_template_problem.empty()
+                    ? "has no chat template"
+                    : "has a chat template that cannot be used (" + text.chat_template_problem + ")");
   }
   ChatOptions options;
   const auto spelling = [&](std::optional<int32_t> id) {
@@ -87,8 +89,9 @@ Expected<std::vector<SequenceRequest>> make_sequences(const GenerationRequest& r
                                                       uint64_t seed) {
   std::vector<std::vector<int32_t>> prompts;
   if (request.api == Api::chat) {
-    COHORT_ASSIGN(const std::string rendered, render_messages(ready.text, request.messages,
-                                                              request.add_generation_prompt, request.template_variables));
+    COHORT_ASSIGN(
+        const std::string rendered,
+        render_messages(ready.text, request.messages, request.add_generation_prompt, request.template_variables));
     // The template writes the model's own first token where there is one.
     COHORT_ASSIGN(auto ids, ready.text.tokenizer.encode(rendered, {.add_special = false, .parse_special = true}));
     prompts.push_back(std::move(ids));
@@ -99,8 +102,7 @@ Expected<std::vector<SequenceRequest>> make_sequences(const GenerationRequest& r
   }
   std::vector<SequenceRequest> sequences;
   for (const std::vector<int32_t>& prompt : prompts) {
-    COHORT_ASSIGN(const int32_t tokens,
-                  tokens_for(request, static_cast<int64_t>(prompt.size()), ready.loop->engine()));
+    COHORT_ASSIGN(const int32_t tokens, tokens_for(request, static_cast<int64_t>(prompt.size()), ready.loop->engine()));
     for (int32_t choice = 0; choice < request.choices; ++choice) {
       SequenceRequest& s = sequences.emplace_back();
       s.prompt = prompt;
@@ -172,8 +174,8 @@ void Generation::push(size_t index, const TokenEvent& event) {
   const std::string_view reason = answer.choice.finish_reason();
   if (request_.stream) {
     if (!delta.text.empty() || !delta.tokens.empty() || delta.ended) {
-      exchange_->write(delta_chunk(head_, static_cast<int32_t>(index), delta, reason, logprobs(),
-                                   ready_->text.tokenizer));
+      exchange_->write(
+          delta_chunk(head_, static_cast<int32_t>(index), delta, reason, logprobs(), ready_->text.tokenizer));
     }
   } else {
     answer.finished.text += delta.text;

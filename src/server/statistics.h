@@ -29,10 +29,10 @@ class Histogram {
 
 /// Names as vLLM has them where the meaning is the same; what only Cohort has begins with cohort_.
 struct Statistics {
-  Histogram first_token{{0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60}};        // seconds
-  Histogram inter_token{{0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2}};         // seconds
-  Histogram request{{0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300}};                     // seconds
-  Histogram step{{0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1}};           // seconds
+  Histogram first_token{{0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60}};  // seconds
+  Histogram inter_token{{0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2}};   // seconds
+  Histogram request{{0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300}};               // seconds
+  Histogram step{{0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1}};     // seconds
   Histogram rows{{1, 2, 4, 8, 16, 32, 64, 128, 256, 512}};
   Histogram distinct_experts{{1, 2, 4, 8, 16, 32, 64, 128, 256}};
   uint64_t prompt_tokens = 0, generation_tokens = 0, reused_tokens = 0, preemptions = 0;

@@ -90,8 +90,7 @@ TEST_F(ApiTest, TokenIdsAreAPrompt) {
 }
 
 TEST_F(ApiTest, StopStringsEndTheTextWhereverTokensEnd) {
-  const std::string text =
-      server_->post("/v1/completions", completion("find an end", 60)).json()["choices"][0]["text"];
+  const std::string text = server_->post("/v1/completions", completion("find an end", 60)).json()["choices"][0]["text"];
   ASSERT_GT(text.size(), 20U);
   // Ends of several lengths from the middle of what would be written; cut at characters.
   for (size_t length : {1U, 3U, 7U}) {
@@ -179,8 +178,8 @@ TEST_F(ApiTest, ReportsDescribeTheServer) {
   EXPECT_TRUE(server_->get("/slots").json().is_array());
   const Answer metrics = server_->get("/metrics");
   EXPECT_EQ(metrics.headers.at("content-type"), "text/plain; version=0.0.4; charset=utf-8");
-  for (const char* name : {"vllm:num_requests_running", "vllm:generation_tokens_total", "cohort_distinct_experts_bucket",
-                           "cohort_rows_per_step_count", "cohort_bytes_per_step"}) {
+  for (const char* name : {"vllm:num_requests_running", "vllm:generation_tokens_total",
+                           "cohort_distinct_experts_bucket", "cohort_rows_per_step_count", "cohort_bytes_per_step"}) {
     EXPECT_NE(metrics.body.find(name), std::string::npos) << name;
   }
   const Answer page = server_->get("/");

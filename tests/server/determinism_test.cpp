@@ -88,7 +88,8 @@ TEST(Determinism, StreamsEqualWholes) {
     for (const std::string& event : events_of(answer.body)) {
       if (event == "[DONE]") continue;
       const json chunk = json::parse(event);
-      for (const json& choice : chunk["choices"]) texts[choice["index"].get<int>()] += choice["text"].get<std::string>();
+      for (const json& choice : chunk["choices"])
+        texts[choice["index"].get<int>()] += choice["text"].get<std::string>();
     }
     for (const json& choice : whole["choices"]) EXPECT_EQ(texts[choice["index"].get<int>()], choice["text"]);
   }

@@ -54,14 +54,38 @@ TEST_F(FaultTest, MalformedJsonIsA400) {
 
 TEST_F(FaultTest, FieldsOfTheWrongTypeAreNamed) {
   const std::vector<std::pair<const char*, json>> wrong{
-      {"prompt", 5},          {"prompt", json::array()},       {"prompt", {"a", 5}},       {"prompt", {1, "a"}},
-      {"prompt", {-1}},       {"max_tokens", 0},               {"max_tokens", "ten"},      {"max_tokens", 1e300},
-      {"max_tokens", 1.5},    {"temperature", "hot"},          {"temperature", -1},        {"top_p", 2},
-      {"n", 0},               {"n", 100000},                   {"stop", 5},                {"stop", {""}},
-      {"stop", {1}},          {"seed", -5},                    {"seed", "x"},              {"logprobs", 1000},
-      {"stream", "yes"},      {"stream", 1},                   {"logit_bias", {{"x", 1}}}, {"logit_bias", {{"1", "a"}}},
-      {"logit_bias", 5},      {"logit_bias", {{"100000", 1}}}, {"model", 5},               {"frequency_penalty", 5},
-      {"stream_options", 5},  {"user", 5},                     {"ignore_eos", "no"},       {"best_of", 9},
+      {"prompt", 5},
+      {"prompt", json::array()},
+      {"prompt", {"a", 5}},
+      {"prompt", {1, "a"}},
+      {"prompt", {-1}},
+      {"max_tokens", 0},
+      {"max_tokens", "ten"},
+      {"max_tokens", 1e300},
+      {"max_tokens", 1.5},
+      {"temperature", "hot"},
+      {"temperature", -1},
+      {"top_p", 2},
+      {"n", 0},
+      {"n", 100000},
+      {"stop", 5},
+      {"stop", {""}},
+      {"stop", {1}},
+      {"seed", -5},
+      {"seed", "x"},
+      {"logprobs", 1000},
+      {"stream", "yes"},
+      {"stream", 1},
+      {"logit_bias", {{"x", 1}}},
+      {"logit_bias", {{"1", "a"}}},
+      {"logit_bias", 5},
+      {"logit_bias", {{"100000", 1}}},
+      {"model", 5},
+      {"frequency_penalty", 5},
+      {"stream_options", 5},
+      {"user", 5},
+      {"ignore_eos", "no"},
+      {"best_of", 9},
   };
   for (const auto& [field, value] : wrong) {
     json request = completion("x", 2);
@@ -98,7 +122,11 @@ TEST_F(FaultTest, UnknownAndUnsupportedFieldsAreNamed) {
 }
 
 TEST_F(FaultTest, MessagesAreChecked) {
-  const std::vector<json> wrong{json::array(), 5, {5}, {{{"content", "a"}}}, {{{"role", "user"}, {"content", 5}}},
+  const std::vector<json> wrong{json::array(),
+                                5,
+                                {5},
+                                {{{"content", "a"}}},
+                                {{{"role", "user"}, {"content", 5}}},
                                 {{{"role", "user"}, {"content", {{{"type", "image_url"}}}}}},
                                 {{{"role", "user"}, {"content", "a"}, {"bogus", 1}}}};
   for (const json& messages : wrong) {
@@ -140,8 +168,9 @@ TEST_F(FaultTest, HugeBodiesAndHeadersAreRefused) {
 }
 
 TEST_F(FaultTest, NonsenseIsNoRequest) {
-  for (const char* bytes : {"\r\n\r\n\r\n\r\n", "HELLO\r\n\r\n", "GET / HTTP/9.9\r\n\r\n",
-                            "POST / HTTP/1.1\r\nContent-Length: -5\r\n\r\n", "\x16\x03\x01\x02\x05\x01\x02\x03\r\n\r\n"}) {
+  for (const char* bytes :
+       {"\r\n\r\n\r\n\r\n", "HELLO\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "POST / HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+        "\x16\x03\x01\x02\x05\x01\x02\x03\r\n\r\n"}) {
     Client client(server_->port());
     client.send(bytes);
     const Answer answer = client.read();
@@ -214,7 +243,8 @@ TEST_F(FaultTest, ClientsThatVanishBeforeTheirPromptIsRead) {
     i % 2 == 0 ? client.close() : client.reset();
   }
   Client half(server_->port());
-  half.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{");
+  half.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{");
   half.close();
 }
 
@@ -269,8 +299,9 @@ TEST_F(FaultTest, Http10AndExpectAreServed) {
   std::string all = old.read_bytes(1 << 20);
   EXPECT_EQ(events_of(all).back(), "[DONE]");
   Client expecting(server_->port());
-  expecting.send("POST /tokenize HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Type: application/json\r\n"
-                 "Content-Length: 15\r\n\r\n");
+  expecting.send(
+      "POST /tokenize HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Type: application/json\r\n"
+      "Content-Length: 15\r\n\r\n");
   EXPECT_TRUE(expecting.read_until("\r\n\r\n").starts_with("HTTP/1.1 100"));
   expecting.send(R"({"content":"a"})");
   EXPECT_EQ(expecting.read().status, 200);

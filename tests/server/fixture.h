@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <thread>
 
-#include "server/server.h"
 #include "client.h"
+#include "server/server.h"
 
 namespace cohort::server {
 

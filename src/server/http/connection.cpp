@@ -68,8 +68,7 @@ void Connection::read_header() {
   parser_->header_limit(static_cast<uint32_t>(context_.options.header_limit));
   parser_->body_limit(context_.options.body_limit);
   stream_.expires_after(context_.options.idle_timeout);
-  http::async_read_header(stream_, buffer_, *parser_,
-                          [self = self()](Code code, size_t) { self->header_read(code); });
+  http::async_read_header(stream_, buffer_, *parser_, [self = self()](Code code, size_t) { self->header_read(code); });
 }
 
 void Connection::header_read(Code code) {
@@ -187,7 +186,8 @@ void Connection::on_gone(std::function<void()> callback) {
 
 std::string Connection::head(int status, std::string_view content_type) const {
   return fmt::format(
-             "HTTP/1.1 {} {}\r\nServer: cohort\r\nContent-Type: {}\r\nX-Content-Type-Options: nosniff\r\nConnection: {}\r\n",
+             "HTTP/1.1 {} {}\r\nServer: cohort\r\nContent-Type: {}\r\nX-Content-Type-Options: nosniff\r\nConnection: "
+             "{}\r\n",
              status, reason_of(status), content_type, keep_alive_ ? "keep-alive" : "close") +
          context_.options.extra_headers;
 }

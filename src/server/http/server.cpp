@@ -22,7 +22,7 @@ struct HttpServer::Impl {
   ConnectionContext context;
   std::mutex mutex;
   std::vector<std::weak_ptr<Connection>> connections;  // guarded; the expired ones are dropped now and then
-  asio::io_context io;  // destroyed first: its pending operations hold the connections
+  asio::io_context io;                                 // destroyed first: its pending operations hold the connections
   asio::strand<asio::io_context::executor_type> strand{io.get_executor()};
   tcp::acceptor acceptor{strand};
   asio::steady_timer retry{strand};

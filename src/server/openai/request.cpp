@@ -67,8 +67,7 @@ Expected<void> parse_stop(Fields& fields, std::vector<std::string>& stop) {
     stop.push_back(value->get<std::string>());
   } else if (value->is_array()) {
     for (const json& item : *value) {
-      if (!item.is_string())
-        return fail(ErrorCode::invalid_argument, "'stop' holds {}; expected strings", shown(item));
+      if (!item.is_string()) return fail(ErrorCode::invalid_argument, "'stop' holds {}; expected strings", shown(item));
       stop.push_back(item.get<std::string>());
     }
   } else {
@@ -99,8 +98,7 @@ Expected<void> parse_logit_bias(Fields& fields, SamplingParams& sampling) {
     int32_t token = 0;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), token);
     if (error != std::errc() || end != key.data() + key.size() || token < 0) {
-      return fail(ErrorCode::invalid_argument, "'logit_bias' has the key {}; expected a token id",
-                  shown(json(key)));
+      return fail(ErrorCode::invalid_argument, "'logit_bias' has the key {}; expected a token id", shown(json(key)));
     }
     const double number = bias.is_number() ? bias.get<double>() : 1e9;
     if (!(number >= -100 && number <= 100)) {
@@ -177,13 +175,13 @@ Expected<void> refuse_unsupported(Fields& fields, Api api) {
     const char* name;
     json neutral;
   };
-  for (const Refused& r : {Refused{"tools", json::array()}, Refused{"tool_choice", "none"},
-                           Refused{"functions", json::array()}, Refused{"function_call", "none"},
-                           Refused{"parallel_tool_calls", true}, Refused{"grammar", ""}, Refused{"json_schema", nullptr},
-                           Refused{"store", false}, Refused{"metadata", json::object()},
-                           Refused{"service_tier", "auto"}, Refused{"reasoning_effort", nullptr},
-                           Refused{"modalities", json::array({"text"})}, Refused{"audio", nullptr},
-                           Refused{"prediction", nullptr}, Refused{"web_search_options", nullptr}}) {
+  for (const Refused& r :
+       {Refused{"tools", json::array()}, Refused{"tool_choice", "none"}, Refused{"functions", json::array()},
+        Refused{"function_call", "none"}, Refused{"parallel_tool_calls", true}, Refused{"grammar", ""},
+        Refused{"json_schema", nullptr}, Refused{"store", false}, Refused{"metadata", json::object()},
+        Refused{"service_tier", "auto"}, Refused{"reasoning_effort", nullptr},
+        Refused{"modalities", json::array({"text"})}, Refused{"audio", nullptr}, Refused{"prediction", nullptr},
+        Refused{"web_search_options", nullptr}}) {
     COHORT_TRY(fields.unsupported(r.name, r.neutral));
   }
   if (api == Api::completions) {
@@ -197,8 +195,8 @@ Expected<void> parse_length(Fields& fields, GenerationRequest& request) {
   COHORT_ASSIGN(std::optional<int64_t> tokens, fields.optional_integer("max_tokens", 1, INT32_MAX));
   COHORT_ASSIGN(const std::optional<int64_t> newer, fields.optional_integer("max_completion_tokens", 1, INT32_MAX));
   if (tokens && newer && *tokens != *newer) {
-    return fail(ErrorCode::invalid_argument,
-                "'max_tokens' is {} and 'max_completion_tokens' is {}; send one of them", *tokens, *newer);
+    return fail(ErrorCode::invalid_argument, "'max_tokens' is {} and 'max_completion_tokens' is {}; send one of them",
+                *tokens, *newer);
   }
   if (!tokens) tokens = newer;
   if (tokens) request.max_tokens = static_cast<int32_t>(*tokens);
@@ -223,7 +221,8 @@ Expected<ordered_json> parse_content(const json& content, const std::string& pat
   for (size_t i = 0; i < content.size(); ++i) {
     const json& part = content[i];
     const std::string name = fmt::format("{}[{}]", path, i);
-    if (!part.is_object()) return fail(ErrorCode::invalid_argument, "'{}' is {}; expected an object", name, shown(part));
+    if (!part.is_object())
+      return fail(ErrorCode::invalid_argument, "'{}' is {}; expected an object", name, shown(part));
     Fields fields(part, name + ".");
     std::string type;
     COHORT_TRY(fields.string("type", type));

@@ -26,12 +26,12 @@ struct GenerationRequest {
   nlohmann::ordered_json messages;  // chat: array of {role, content, ...}; content is a string or null
   nlohmann::ordered_json template_variables = nlohmann::ordered_json::object();  // chat_template_kwargs
   bool add_generation_prompt = true;
-  SamplingParams sampling;         // seed is meaningful only when has_seed
-  bool has_seed = false;           // absent: the server draws one
+  SamplingParams sampling;            // seed is meaningful only when has_seed
+  bool has_seed = false;              // absent: the server draws one
   std::optional<int32_t> max_tokens;  // absent: 16 for completions (as OpenAI), what the context holds for chat
-  int32_t choices = 1;             // n
+  int32_t choices = 1;                // n
   std::vector<std::string> stop;
-  bool ignore_eos = false;         // go on after end tokens (as vLLM)
+  bool ignore_eos = false;  // go on after end tokens (as vLLM)
   bool stream = false, include_usage = false;
 };
 

@@ -74,7 +74,9 @@ ordered_json logprobs_json(Api api, bool wanted, const std::vector<TokenInfo>& t
 }
 
 ordered_json head_json(const AnswerHead& head, bool chunk) {
-  const char* object = head.api == Api::completions ? "text_completion" : chunk ? "chat.completion.chunk" : "chat.completion";
+  const char* object = head.api == Api::completions ? "text_completion"
+                       : chunk                      ? "chat.completion.chunk"
+                                                    : "chat.completion";
   return {{"id", head.id},
           {"object", object},
           {"created", head.created},
@@ -176,10 +178,10 @@ int status_of(const Error& error) {
 }
 
 std::string error_body(int status, std::string_view message) {
-  const char* type = status == 401                 ? "authentication_error"
-                     : status >= 500               ? "server_error"
-                     : status == 404               ? "not_found_error"
-                                                   : "invalid_request_error";
+  const char* type = status == 401   ? "authentication_error"
+                     : status >= 500 ? "server_error"
+                     : status == 404 ? "not_found_error"
+                                     : "invalid_request_error";
   ordered_json param = nullptr;
   const size_t open = message.find('\'');
   const size_t close = open == message.npos ? open : message.find('\'', open + 1);
