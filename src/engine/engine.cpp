@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/result.h"
+#include "base/thread_team.h"
 #include "engine/backend_choice.h"
 #include "engine/roster.h"
 #include "engine/sampler.h"
@@ -35,10 +36,16 @@ std::string_view to_string(FinishReason reason) {
   return "failed";
 }
 
+namespace {
+/// A step samples at most a few dozen rows; more threads would find nothing to do.
+constexpr int kSamplerThreads = 16;
+}  // namespace
+
 struct Engine::Impl {
   EngineOptions options;
   std::unique_ptr<Model> model;
   std::unique_ptr<Backend> backend;
+  std::unique_ptr<ThreadTeam> samplers;
   std::unique_ptr<Roster> roster;
   PrefillBudget budget{1, 0};
   size_t page_bytes = 0;
@@ -49,7 +56,8 @@ struct Engine::Impl {
   Batch make_batch(std::span<const int32_t> rows) const;
   Expected<StepStats> run(const Batch& batch);
   Expected<StepStats> run_one_by_one(const Batch& batch);
-  TokenEvent advance(Sequence& sequence, std::span<float> row);
+  std::vector<Expected<Sample>> sample_all(std::span<const size_t> sequences);
+  TokenEvent advance(Sequence& sequence, Expected<Sample> sampled);
 };
 
 Batch Engine::Impl::make_batch(std::span<const int32_t> rows) const {
@@ -97,13 +105,26 @@ Expected<StepStats> Engine::Impl::run_one_by_one(const Batch& batch) {
   return total;
 }
 
-/// Samples the next token of a sequence whose last row has run.
-TokenEvent Engine::Impl::advance(Sequence& s, std::span<float> row) {
+/// The next token of each of `sequences` (indices of running ones whose last row has run). Each depends on its own row
+/// alone, so they are spread over threads.
+std::vector<Expected<Sample>> Engine::Impl::sample_all(std::span<const size_t> sequences) {
+  std::vector<Expected<Sample>> samples(sequences.size());
+  samplers->run(static_cast<int64_t>(sequences.size()), [&](int64_t k, int) {
+    const Sequence& s = roster->running()[sequences[static_cast<size_t>(k)]];
+    // The sampler overwrites its row, so it gets a copy: last_logits() stays what the model said.
+    const auto first = logits.begin() + static_cast<std::ptrdiff_t>(k) * vocabulary();
+    std::vector<float> row(first, first + vocabulary());
+    samples[static_cast<size_t>(k)] = sample(row, s.request.sampling, s.tokens, static_cast<uint32_t>(s.size()));
+  });
+  return samples;
+}
+
+/// Adds the next token to a sequence.
+TokenEvent Engine::Impl::advance(Sequence& s, Expected<Sample> sampled) {
   TokenEvent event;
   event.sequence = s.id;
   event.index = s.generated();
   event.reused = s.reused;
-  auto sampled = sample(row, s.request.sampling, s.tokens, static_cast<uint32_t>(s.size()));
   if (!sampled) {
     event.finish = FinishReason::failed;
     event.error = sampled.error();
@@ -131,6 +152,8 @@ Expected<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, c
   impl->page_bytes = KvCache::page_bytes(program.cache_layers, kv_type);
   COHORT_ASSIGN(const int32_t pages, choose_pages(options, *impl->model, impl->page_bytes));
   impl->roster = std::make_unique<Roster>(options.max_streams, pages, options.prefix_cache);
+  const int threads = options.threads > 0 ? options.threads : static_cast<int>(std::thread::hardware_concurrency());
+  impl->samplers = std::make_unique<ThreadTeam>(std::clamp(threads, 1, kSamplerThreads));
   impl->budget = PrefillBudget(options.prefill_rows, options.prefill_stall_ms / 1000);
   COHORT_ASSIGN(impl->backend, make_backend(program, options, progress));
   COHORT_TRY(impl->backend->allocate_cache(kv_type, pages));
@@ -196,24 +219,23 @@ Expected<StepReport> Engine::step() {
   report.distinct_experts = stats.distinct_experts;
   report.bytes = stats.bytes;
 
-  std::vector<SequenceId> ended;
-  size_t sampled = 0;
+  std::vector<size_t> sampled;  // running sequences, in the order of their logits
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i] == 0) continue;
     Sequence& s = e.roster->running()[i];
     (s.decoding() ? report.decode_rows : report.prefill_rows) += rows[i];
     e.roster->ran(i, rows[i]);
-    if (s.missing() > 0) continue;
-    const auto v = static_cast<size_t>(e.vocabulary());
-    // The sampler overwrites its row, so it gets a copy: last_logits() stays what the model said.
-    std::vector<float> row(e.logits.begin() + static_cast<std::ptrdiff_t>(sampled * v),
-                           e.logits.begin() + static_cast<std::ptrdiff_t>((sampled + 1) * v));
-    ++sampled;
+    if (s.missing() == 0) sampled.push_back(i);
+  }
+  std::vector<Expected<Sample>> samples = e.sample_all(sampled);
+  std::vector<SequenceId> ended;
+  for (size_t k = 0; k < sampled.size(); ++k) {
+    Sequence& s = e.roster->running()[sampled[k]];
     if (s.generated() == 0) {
       report.prompt_tokens += s.prompt_size();
       report.reused_tokens += s.reused;
     }
-    report.events.push_back(e.advance(s, row));
+    report.events.push_back(e.advance(s, std::move(samples[k])));
     if (report.events.back().finish != FinishReason::none) ended.push_back(s.id);
   }
   for (const SequenceId id : ended) cancel(id);
