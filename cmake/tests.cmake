@@ -20,3 +20,11 @@ endforeach()
 # What tools/tokenizer_compare.py talks to.
 add_executable(tokenize_tool ${CMAKE_SOURCE_DIR}/tests/support/tokenize_tool.cpp)
 target_link_libraries(tokenize_tool PRIVATE cohort_core)
+
+# The server with real clients; skipped (exit code 77) where the Python package openai is not installed.
+find_package(Python3 COMPONENTS Interpreter QUIET)
+if(Python3_FOUND AND TARGET cohort)
+  add_test(NAME api.openai COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/api/openai_test.py $<TARGET_FILE:cohort>
+                                   ${CMAKE_SOURCE_DIR}/tests/golden/gguf/qwen3_moe-bf16.gguf)
+  set_tests_properties(api.openai PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 120)
+endif()

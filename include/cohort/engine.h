@@ -28,6 +28,9 @@ struct EngineOptions {
   int64_t kv_positions = 0;      // positions of KV memory in all; 0 = max_streams * context, at most what fits
   std::string kv_type = "f16";   // f32, f16, bf16
   int32_t prefill_rows = 512;    // rows of one step that may belong to prompts
+  double prefill_stall_ms = 0;   // how much longer a step of decoding streams may take because of prompts; 0 = as long
+                                 // as the step itself takes
+  bool prefix_cache = true;      // keep pages of ended streams and share them with streams that begin alike
   int32_t threads = 0;           // 0 = one per core
   std::string isa = "auto";      // auto, scalar, avx2, avx512, amx, neon
   std::string device = "auto";   // auto, cpu, cuda, cuda:N
@@ -44,6 +47,7 @@ struct TokenEvent {
   int32_t index = 0;  // of the generated token
   Sample sample;
   FinishReason finish = FinishReason::none;  // the sequence ended with this token (an end token is reported, too)
+  int32_t reused = 0;                        // positions of the prompt that came from the prefix cache
   Error error;                               // only when failed
 };
 
@@ -53,12 +57,18 @@ struct StepReport {
   int64_t rows = 0, prefill_rows = 0, decode_rows = 0;
   double distinct_experts = 0;  // mean over MoE layers, 0 for dense models
   double bytes = 0;             // weights that had to be read: dense once, each distinct expert once
+  int64_t prompt_tokens = 0;    // of the sequences whose first token came with this step
+  int64_t reused_tokens = 0;    // of those, from the prefix cache
+  int64_t preemptions = 0;      // sequences that lost their pages and will be read again
   std::vector<TokenEvent> events;
 };
 
 struct Capacity {
   int32_t context = 0, max_streams = 0;
-  int32_t pages = 0, free_pages = 0, page_positions = 0;
+  int32_t pages = 0;
+  int32_t free_pages = 0;      // pages that no sequence holds
+  int32_t reusable_pages = 0;  // of those, pages that the prefix cache has filled
+  int32_t page_positions = 0;
   size_t page_bytes = 0, weight_bytes = 0;
 };
 
@@ -67,6 +77,15 @@ struct SequenceRequest {
   SamplingParams sampling;
   int32_t max_tokens = 128;
   std::vector<int32_t> end_tokens;  // generation stops after one of these
+};
+
+/// A running sequence at a moment.
+struct SequenceStatus {
+  SequenceId id = 0;
+  int32_t prompt = 0, generated = 0;  // tokens
+  int32_t cached = 0;                 // positions in the KV cache
+  int32_t pages = 0;
+  bool decoding = false;  // false: its prompt is being read
 };
 
 /// Not thread-safe: one thread submits, steps and cancels (the server owns that thread).
@@ -79,6 +98,8 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
+  /// What submit() would say, without queueing anything. Depends on nothing that changes: any thread may ask.
+  Expected<void> check(const SequenceRequest& request) const;
   /// Queues a sequence. invalid_argument: empty prompt, ids outside of the vocabulary, sampling out of range; capacity:
   /// prompt + 1 does not fit the context, or prompt + max_tokens more than all KV pages.
   Expected<SequenceId> submit(SequenceRequest request);
@@ -95,7 +116,12 @@ class Engine {
   /// tools.
   std::span<const float> last_logits() const;
 
+  /// Running sequences in order of arrival.
+  std::vector<SequenceStatus> sequences() const;
+
   const Model& model() const;
+  /// KV positions of all sequences together; never changes.
+  int64_t kv_positions() const;
   Capacity capacity() const;
   /// "cpu avx512, 2 threads"
   std::string description() const;

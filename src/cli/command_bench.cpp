@@ -66,6 +66,7 @@ void add_bench_command(CLI::App& app, int& exit_code) {
   CLI::App* bench = app.add_subcommand("bench", "Measure");
   bench->require_subcommand(1);
   add_bench_steps_command(*bench, exit_code);
+  add_bench_serve_command(*bench, exit_code);
 }
 
 }  // namespace cohort::cli

@@ -9,7 +9,10 @@ class App;
 namespace cohort::cli {
 
 void add_run_command(CLI::App& app, int& exit_code);
+void add_serve_command(CLI::App& app, int& exit_code);
 void add_bench_command(CLI::App& app, int& exit_code);
+/// Below `bench`.
+void add_bench_serve_command(CLI::App& bench, int& exit_code);
 void add_convert_command(CLI::App& app, int& exit_code);
 void add_inspect_command(CLI::App& app, int& exit_code);
 

@@ -30,6 +30,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   int exit_code = 0;
   cli::add_run_command(app, exit_code);
+  cli::add_serve_command(app, exit_code);
   cli::add_bench_command(app, exit_code);
   cli::add_inspect_command(app, exit_code);
   cli::add_convert_command(app, exit_code);

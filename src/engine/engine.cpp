@@ -3,11 +3,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <deque>
 #include <thread>
 
 #include "base/result.h"
+#include "base/thread_team.h"
 #include "engine/backend_choice.h"
+#include "engine/roster.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
@@ -35,57 +36,41 @@ std::string_view to_string(FinishReason reason) {
   return "failed";
 }
 
+namespace {
+/// A step samples at most a few dozen rows; more threads would find nothing to do.
+constexpr int kSamplerThreads = 16;
+}  // namespace
+
 struct Engine::Impl {
   EngineOptions options;
   std::unique_ptr<Model> model;
   std::unique_ptr<Backend> backend;
-  PagePool pages{0};
+  std::unique_ptr<ThreadTeam> samplers;
+  std::unique_ptr<Roster> roster;
+  PrefillBudget budget{1, 0};
   size_t page_bytes = 0;
-  std::deque<Sequence> waiting;
-  std::vector<Sequence> running;  // in order of arrival
   SequenceId next_id = 1;
   std::vector<float> logits;
 
   int32_t vocabulary() const { return model->program().vocabulary; }
-  void admit();
-  void finish(size_t index);
   Batch make_batch(std::span<const int32_t> rows) const;
   Expected<StepStats> run(const Batch& batch);
   Expected<StepStats> run_one_by_one(const Batch& batch);
-  TokenEvent advance(Sequence& sequence, std::span<float> row);
+  std::vector<Expected<Sample>> sample_all(std::span<const size_t> sequences);
+  TokenEvent advance(Sequence& sequence, Expected<Sample> sampled);
 };
-
-/// Sequences enter in order of arrival, each with the pages it may need to its end, so that a running one never lacks a
-/// page.
-void Engine::Impl::admit() {
-  while (!waiting.empty() && running.size() < static_cast<size_t>(options.max_streams)) {
-    Sequence& next = waiting.front();
-    const int64_t positions =
-        std::min<int64_t>(int64_t{next.prompt_size()} + next.request.max_tokens, model->context());
-    const int32_t needed = pages_for(positions);
-    if (needed > pages.available()) return;
-    for (int32_t i = 0; i < needed; ++i) next.pages.push_back(pages.take());
-    running.push_back(std::move(next));
-    waiting.pop_front();
-  }
-}
-
-void Engine::Impl::finish(size_t index) {
-  for (const int32_t page : running[index].pages) pages.release(page);
-  running.erase(running.begin() + static_cast<std::ptrdiff_t>(index));
-}
 
 Batch Engine::Impl::make_batch(std::span<const int32_t> rows) const {
   Batch batch;
-  for (size_t i = 0; i < running.size(); ++i) {
+  for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i] == 0) continue;
-    const Sequence& s = running[i];
+    const Sequence& s = roster->running()[i];
     batch.sequences.push_back({batch.rows(), rows[i], s.cached, s.pages});
     for (int32_t r = 0; r < rows[i]; ++r) {
       batch.tokens.push_back(s.tokens[static_cast<size_t>(s.cached + r)]);
       batch.positions.push_back(s.cached + r);
     }
-    if (s.cached + rows[i] == s.size()) batch.sampled_rows.push_back(batch.rows() - 1);
+    if (rows[i] == s.missing()) batch.sampled_rows.push_back(batch.rows() - 1);
   }
   return batch;
 }
@@ -120,12 +105,26 @@ Expected<StepStats> Engine::Impl::run_one_by_one(const Batch& batch) {
   return total;
 }
 
-/// Samples the next token of a sequence whose last row has run.
-TokenEvent Engine::Impl::advance(Sequence& s, std::span<float> row) {
+/// The next token of each of `sequences` (indices of running ones whose last row has run). Each depends on its own row
+/// alone, so they are spread over threads.
+std::vector<Expected<Sample>> Engine::Impl::sample_all(std::span<const size_t> sequences) {
+  std::vector<Expected<Sample>> samples(sequences.size());
+  samplers->run(static_cast<int64_t>(sequences.size()), [&](int64_t k, int) {
+    const Sequence& s = roster->running()[sequences[static_cast<size_t>(k)]];
+    // The sampler overwrites its row, so it gets a copy: last_logits() stays what the model said.
+    const auto first = logits.begin() + static_cast<std::ptrdiff_t>(k) * vocabulary();
+    std::vector<float> row(first, first + vocabulary());
+    samples[static_cast<size_t>(k)] = sample(row, s.request.sampling, s.tokens, static_cast<uint32_t>(s.size()));
+  });
+  return samples;
+}
+
+/// Adds the next token to a sequence.
+TokenEvent Engine::Impl::advance(Sequence& s, Expected<Sample> sampled) {
   TokenEvent event;
   event.sequence = s.id;
   event.index = s.generated();
-  auto sampled = sample(row, s.request.sampling, s.tokens, static_cast<uint32_t>(s.size()));
+  event.reused = s.reused;
   if (!sampled) {
     event.finish = FinishReason::failed;
     event.error = sampled.error();
@@ -152,7 +151,10 @@ Expected<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, c
   COHORT_ASSIGN(const TensorType kv_type, parse_kv_type(options.kv_type));
   impl->page_bytes = KvCache::page_bytes(program.cache_layers, kv_type);
   COHORT_ASSIGN(const int32_t pages, choose_pages(options, *impl->model, impl->page_bytes));
-  impl->pages = PagePool(pages);
+  impl->roster = std::make_unique<Roster>(options.max_streams, pages, options.prefix_cache);
+  const int threads = options.threads > 0 ? options.threads : static_cast<int>(std::thread::hardware_concurrency());
+  impl->samplers = std::make_unique<ThreadTeam>(std::clamp(threads, 1, kSamplerThreads));
+  impl->budget = PrefillBudget(options.prefill_rows, options.prefill_stall_ms / 1000);
   COHORT_ASSIGN(impl->backend, make_backend(program, options, progress));
   COHORT_TRY(impl->backend->allocate_cache(kv_type, pages));
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
@@ -161,7 +163,7 @@ Expected<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, c
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
-Expected<SequenceId> Engine::submit(SequenceRequest request) {
+Expected<void> Engine::check(const SequenceRequest& request) const {
   const int32_t vocabulary = impl_->vocabulary();
   const auto prompt = static_cast<int64_t>(request.prompt.size());
   if (prompt == 0) return fail(ErrorCode::invalid_argument, "the prompt is empty; give at least one token");
@@ -174,9 +176,11 @@ Expected<SequenceId> Engine::submit(SequenceRequest request) {
                 prompt, impl_->model->context(), impl_->model->context() - 1);
   }
   const int64_t positions = std::min<int64_t>(prompt + request.max_tokens, impl_->model->context());
-  if (pages_for(positions) > impl_->pages.total()) {
-    return fail(ErrorCode::capacity, "{} prompt tokens and {} new ones need {} KV pages of {} positions; there are {}",
-                prompt, request.max_tokens, pages_for(positions), kPagePositions, impl_->pages.total());
+  if (pages_for(positions) > impl_->roster->pages().total()) {
+    return fail(ErrorCode::capacity,
+                "{} prompt tokens and {} new ones need {} KV pages of {} positions; there are {} (ask for fewer, or "
+                "raise --kv-positions)",
+                prompt, request.max_tokens, pages_for(positions), kPagePositions, impl_->roster->pages().total());
   }
   for (const int32_t token : request.prompt) {
     if (token < 0 || token >= vocabulary) {
@@ -184,32 +188,30 @@ Expected<SequenceId> Engine::submit(SequenceRequest request) {
                   vocabulary - 1);
     }
   }
-  COHORT_TRY(check(request.sampling, vocabulary));
+  return cohort::check(request.sampling, vocabulary);
+}
+
+Expected<SequenceId> Engine::submit(SequenceRequest request) {
+  COHORT_TRY(check(request));
   Sequence sequence;
   sequence.id = impl_->next_id++;
   sequence.tokens = request.prompt;
   sequence.request = std::move(request);
-  impl_->waiting.push_back(std::move(sequence));
-  return impl_->waiting.back().id;
+  impl_->roster->add(std::move(sequence));
+  return impl_->next_id - 1;
 }
 
 void Engine::cancel(SequenceId id) {
-  std::erase_if(impl_->waiting, [id](const Sequence& s) { return s.id == id; });
-  for (size_t i = 0; i < impl_->running.size(); ++i) {
-    if (impl_->running[i].id != id) continue;
-    impl_->finish(i);
-    return;
-  }
+  impl_->roster->remove(id);
 }
 
 Expected<StepReport> Engine::step() {
   const auto start = std::chrono::steady_clock::now();
   Impl& e = *impl_;
-  e.admit();
   StepReport report;
-  std::vector<Pending> pending;
-  for (const Sequence& s : e.running) pending.push_back({s.size() - s.cached, s.decoding()});
-  const std::vector<int32_t> rows = schedule(pending, e.options.prefill_rows);
+  report.preemptions = -e.roster->preemptions();
+  const std::vector<int32_t> rows = e.roster->plan(e.budget);
+  report.preemptions += e.roster->preemptions();
   const Batch batch = e.make_batch(rows);
   if (batch.rows() == 0) return report;
   COHORT_ASSIGN(const StepStats stats, e.run(batch));
@@ -217,34 +219,39 @@ Expected<StepReport> Engine::step() {
   report.distinct_experts = stats.distinct_experts;
   report.bytes = stats.bytes;
 
+  std::vector<size_t> sampled;  // running sequences, in the order of their logits
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] == 0) continue;
+    Sequence& s = e.roster->running()[i];
+    (s.decoding() ? report.decode_rows : report.prefill_rows) += rows[i];
+    e.roster->ran(i, rows[i]);
+    if (s.missing() == 0) sampled.push_back(i);
+  }
+  std::vector<Expected<Sample>> samples = e.sample_all(sampled);
   std::vector<SequenceId> ended;
-  size_t sampled = 0;
-  for (size_t i = 0; i < e.running.size(); ++i) {
-    Sequence& s = e.running[i];
-    (pending[i].decoding ? report.decode_rows : report.prefill_rows) += rows[i];
-    s.cached += rows[i];
-    if (rows[i] == 0 || s.cached < s.size()) continue;
-    const auto v = static_cast<size_t>(e.vocabulary());
-    // The sampler overwrites its row, so it gets a copy: last_logits() stays what the model said.
-    std::vector<float> row(e.logits.begin() + static_cast<std::ptrdiff_t>(sampled * v),
-                           e.logits.begin() + static_cast<std::ptrdiff_t>((sampled + 1) * v));
-    ++sampled;
-    report.events.push_back(e.advance(s, row));
+  for (size_t k = 0; k < sampled.size(); ++k) {
+    Sequence& s = e.roster->running()[sampled[k]];
+    if (s.generated() == 0) {
+      report.prompt_tokens += s.prompt_size();
+      report.reused_tokens += s.reused;
+    }
+    report.events.push_back(e.advance(s, std::move(samples[k])));
     if (report.events.back().finish != FinishReason::none) ended.push_back(s.id);
   }
   for (const SequenceId id : ended) cancel(id);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  e.budget.observe(report.prefill_rows, report.decode_rows, report.seconds);
   return report;
 }
 
 bool Engine::idle() const {
-  return impl_->waiting.empty() && impl_->running.empty();
+  return waiting() == 0 && running() == 0;
 }
 size_t Engine::waiting() const {
-  return impl_->waiting.size();
+  return impl_->roster->waiting();
 }
 size_t Engine::running() const {
-  return impl_->running.size();
+  return impl_->roster->running().size();
 }
 std::span<const float> Engine::last_logits() const {
   return impl_->logits;
@@ -256,10 +263,31 @@ std::string Engine::description() const {
   return impl_->backend->description();
 }
 
+int64_t Engine::kv_positions() const {
+  return int64_t{impl_->roster->pages().total()} * kPagePositions;
+}
+
+std::vector<SequenceStatus> Engine::sequences() const {
+  std::vector<SequenceStatus> out;
+  for (const Sequence& s : impl_->roster->running()) {
+    out.push_back({s.id, s.prompt_size(), s.generated(), s.cached, static_cast<int32_t>(s.pages.size()), s.decoding()});
+  }
+  return out;
+}
+
 Capacity Engine::capacity() const {
   const Impl& e = *impl_;
-  return {e.model->context(), e.options.max_streams, e.pages.total(),        e.pages.available(),
-          kPagePositions,     e.page_bytes,          e.model->weight_bytes()};
+  const PagePool& pages = e.roster->pages();
+  Capacity c;
+  c.context = e.model->context();
+  c.max_streams = e.options.max_streams;
+  c.pages = pages.total();
+  c.free_pages = pages.available() + pages.reusable();
+  c.reusable_pages = pages.reusable();
+  c.page_positions = kPagePositions;
+  c.page_bytes = e.page_bytes;
+  c.weight_bytes = e.model->weight_bytes();
+  return c;
 }
 
 }  // namespace cohort

@@ -1,17 +1,52 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace cohort {
 
 std::vector<int32_t> schedule(std::span<const Pending> sequences, int32_t prefill_rows) {
   std::vector<int32_t> rows(sequences.size());
+  std::vector<size_t> prompts;
   for (size_t i = 0; i < sequences.size(); ++i) {
-    const Pending& pending = sequences[i];
-    rows[i] = pending.decoding ? pending.rows : std::min(pending.rows, prefill_rows);
-    if (!pending.decoding) prefill_rows -= rows[i];
+    if (sequences[i].decoding) {
+      rows[i] = sequences[i].rows;
+    } else if (sequences[i].rows > 0) {
+      prompts.push_back(i);
+    }
+  }
+  if (prompts.empty()) return rows;
+  const size_t oldest = prompts.front();
+  rows[oldest] = std::min(sequences[oldest].rows, (prefill_rows + 1) / 2);
+  prefill_rows -= rows[oldest];
+  std::ranges::stable_sort(prompts, {}, [&](size_t i) { return sequences[i].rows - rows[i]; });
+  for (const size_t i : prompts) {
+    const int32_t more = std::min(sequences[i].rows - rows[i], prefill_rows);
+    rows[i] += more;
+    prefill_rows -= more;
   }
   return rows;
+}
+
+int32_t PrefillBudget::next(int64_t decoding) const {
+  if (decoding == 0) return rows_;
+  const double stall = stall_ > 0 ? stall_ : decode_seconds_;
+  if (row_seconds_ <= 0 || stall <= 0) return std::min(rows_, kLeast);
+  const double fitting = std::min(stall / row_seconds_, static_cast<double>(rows_));
+  return std::min(rows_, std::max(kLeast, static_cast<int32_t>(fitting)));
+}
+
+void PrefillBudget::observe(int64_t prefill_rows, int64_t decode_rows, double seconds) {
+  const auto mix = [](double& mean, double value) { mean = mean > 0 ? mean + kMemory * (value - mean) : value; };
+  if (prefill_rows == 0) {
+    mix(decode_seconds_, seconds);
+    return;
+  }
+  // A step of prompts alone says little about the price of one more row when rows are few.
+  if (decode_rows == 0 && prefill_rows < kLeast) return;
+  const double others = decode_rows > 0 ? decode_seconds_ : 0;
+  // At least a tenth of the time is theirs: the estimate of the rest may be off.
+  mix(row_seconds_, std::max(seconds - others, 0.1 * seconds) / static_cast<double>(prefill_rows));
 }
 
 }  // namespace cohort

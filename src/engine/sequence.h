@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cohort/engine.h"
+#include "kv/prefix_tree.h"
 
 namespace cohort {
 
@@ -14,11 +15,17 @@ struct Sequence {
   std::vector<int32_t> tokens;  // prompt, then what was generated
   int32_t cached = 0;           // positions whose K and V are in the cache
   std::vector<int32_t> pages;
+  int32_t node = PrefixTree::kRoot;  // of the last page that is in the prefix tree
+  int32_t published = 0;             // pages that are
+  int32_t reused = 0;                // positions of the prompt that came from the tree
 
   int32_t prompt_size() const { return static_cast<int32_t>(request.prompt.size()); }
   int32_t size() const { return static_cast<int32_t>(tokens.size()); }
   int32_t generated() const { return size() - prompt_size(); }
-  bool decoding() const { return cached >= prompt_size(); }
+  /// Rows that are to run before the next token can be sampled.
+  int32_t missing() const { return size() - cached; }
+  /// False for prompts, and for what was preempted and is read again.
+  bool decoding() const { return generated() > 0 && missing() == 1; }
 };
 
 }  // namespace cohort

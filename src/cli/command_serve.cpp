@@ -1,0 +1,159 @@
+// cohort serve: the OpenAI-compatible server and its page.
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/commands.h"
+#include "cli/engine_flags.h"
+#include "models/model.h"
+#include "server/server.h"
+
+namespace cohort::cli {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// The signals that end the server; every thread is started with them blocked, and only wait_signal() takes them.
+sigset_t ending_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  return set;
+}
+
+/// True when SIGTERM or SIGINT came within `timeout`.
+bool wait_signal(std::chrono::milliseconds timeout) {
+  const sigset_t set = ending_signals();
+  const timespec time{timeout.count() / 1000, timeout.count() % 1000 * 1000000};
+  return sigtimedwait(&set, nullptr, &time) > 0;
+}
+
+std::string human(double bytes) {
+  constexpr double kUnit = 1024;
+  return bytes >= kUnit * kUnit * kUnit ? fmt::format("{:.1f} GiB", bytes / kUnit / kUnit / kUnit)
+                                        : fmt::format("{:.0f} MiB", bytes / kUnit / kUnit);
+}
+
+void print_start(const server::Server& server, const server::ServerOptions& o) {
+  const auto ready = server.ready();
+  const Engine& engine = ready->loop->engine();
+  const Capacity c = ready->loop->view().capacity;
+  const std::string address = o.http.host == "0.0.0.0" || o.http.host == "::" ? "127.0.0.1" : o.http.host;
+  const std::string url = fmt::format("http://{}:{}", address, server.port());
+  fmt::print("{} on {}\n", ready->name, engine.description());
+  fmt::print("{} streams, {} positions each; {} KV pages of {} positions ({}), weights {}\n", c.max_streams, c.context,
+             c.pages, c.page_positions, human(static_cast<double>(c.page_bytes) * c.pages),
+             human(static_cast<double>(c.weight_bytes)));
+  if (int64_t{c.pages} * c.page_positions < int64_t{c.max_streams} * c.context) {
+    fmt::print("The pages hold {} positions, fewer than all streams may have: then streams wait for each other.\n",
+               int64_t{c.pages} * c.page_positions);
+  }
+  if (!ready->text.chat_template_problem.empty())
+    fmt::print("The model's chat template cannot be used: {}\n", ready->text.chat_template_problem);
+  const std::string key = o.service.api_key.empty() ? "" : " -H 'Authorization: Bearer KEY'";
+  fmt::print("Listening on {}\n", url);
+  if (ready->text.chat_template) {
+    fmt::print(
+        "Try: curl {}/v1/chat/completions{} -H 'Content-Type: application/json' "
+        "-d '{{\"messages\":[{{\"role\":\"user\",\"content\":\"Hello\"}}]}}'\n",
+        url, key);
+  } else {
+    fmt::print(
+        "Try: curl {}/v1/completions{} -H 'Content-Type: application/json' "
+        "-d '{{\"prompt\":\"Once upon a time\",\"max_tokens\":64}}'\n",
+        url, key);
+  }
+  std::fflush(stdout);
+}
+
+int failed(const Error& error) {
+  fmt::print(stderr, "cohort serve: {}\n", error.message);
+  return 1;
+}
+
+int serve(const server::ServerOptions& options) {
+  const sigset_t set = ending_signals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  const bool terminal = ::isatty(STDERR_FILENO) != 0;
+  auto server = server::Server::start(options, [terminal](std::string_view what, double fraction) {
+    if (terminal) fmt::print(stderr, "\r\033[K{} {:3.0f}%", what, fraction * 100);
+  });
+  if (!server) return failed(server.error());
+  while (true) {
+    auto ready = (*server)->wait_ready(100ms);
+    if (terminal && (!ready || *ready)) fmt::print(stderr, "\r\033[K");
+    if (!ready) return failed(ready.error());
+    if (*ready) break;
+    // Loading cannot be interrupted half-way, and nothing would be lost.
+    if (wait_signal(0ms)) ::_exit(130);
+  }
+  print_start(**server, options);
+  while (!wait_signal(1s)) {
+    if (const auto view = (*server)->ready()->loop->view(); view.failed) return 1;  // the loop has logged why
+  }
+  fmt::print("Draining: unfinished answers go on, new requests are refused. A second signal stops at once.\n");
+  std::fflush(stdout);
+  (*server)->drain();
+  while (!(*server)->drained()) {
+    if (wait_signal(50ms)) break;
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_serve_command(CLI::App& app, int& exit_code) {
+  auto o = std::make_shared<server::ServerOptions>();
+  auto body_mib = std::make_shared<double>(16);
+  CLI::App* command = app.add_subcommand("serve", "Serve the OpenAI API and a web page over HTTP");
+  add_engine_flags(*command, o->engine);
+  command->add_option("--host", o->http.host, "Address to listen on; the default is reachable from this machine only")
+      ->type_name("ADDRESS")
+      ->envname("COHORT_HOST")
+      ->capture_default_str();
+  command->add_option("--port", o->http.port, "Port (0: any that is free)")
+      ->type_name("PORT")
+      ->envname("COHORT_PORT")
+      ->capture_default_str();
+  command->add_option("--api-key", o->service.api_key, "Clients must send this key (Authorization: Bearer KEY)")
+      ->type_name("KEY")
+      ->envname("COHORT_API_KEY");
+  command->add_option("--alias", o->service.alias, "The model's name in the API")->type_name("NAME");
+  command
+      ->add_option("--cors-origin", o->service.cors_origin,
+                   "Site whose pages may use the server from a browser, or * (default: only the server's own page)")
+      ->type_name("ORIGIN")
+      ->check([](const std::string& origin) {
+        return origin.find_first_of("\r\n") == std::string::npos ? std::string() : "an origin is one line";
+      });
+  command->add_option("--queue", o->service.queue_limit, "Streams that may wait beside those that run; more get a 503")
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--http-threads", o->http.threads, "Threads for connections, JSON and tokenisation")
+      ->type_name("N")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  command->add_option("--max-body-mib", *body_mib, "Largest request, in MiB")
+      ->type_name("N")
+      ->check(CLI::Range(0.001, 4096.0))
+      ->capture_default_str();
+  command
+      ->add_option("--prefill-stall-ms", o->engine.prefill_stall_ms,
+                   "How much longer a step of running streams may take because others' prompts are read (0: as long as "
+                   "the step itself takes)")
+      ->type_name("MS")
+      ->check(CLI::Range(0.0, 60000.0))
+      ->capture_default_str();
+  command->add_flag(
+      "--no-prefix-cache", [o](int64_t count) { o->engine.prefix_cache = count == 0; },
+      "Read every prompt from its beginning, also when another one began alike");
+  command->callback([o, body_mib, &exit_code] {
+    o->http.body_limit = static_cast<size_t>(*body_mib * 1024 * 1024);
+    exit_code = serve(*o);
+  });
+}
+
+}  // namespace cohort::cli

@@ -1,0 +1,156 @@
+#include "engine/roster.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace cohort {
+
+Roster::Roster(int32_t max_streams, int32_t pages, bool prefix_cache)
+    : max_streams_(max_streams), prefix_cache_(prefix_cache), pool_(pages), tree_(pool_) {}
+
+std::span<const int32_t> Roster::page_tokens(const Sequence& sequence, int32_t page) const {
+  return std::span(sequence.tokens).subspan(static_cast<size_t>(page) * kPagePositions, kPagePositions);
+}
+
+void Roster::give_up_pages(Sequence& sequence) {
+  for (const int32_t page : sequence.pages) pool_.release(page);
+  sequence.pages.clear();
+  sequence.cached = 0;
+  sequence.node = PrefixTree::kRoot;
+  sequence.published = 0;
+  if (sequence.generated() == 0) sequence.reused = 0;
+}
+
+void Roster::remove(SequenceId id) {
+  std::erase_if(waiting_, [id](const Sequence& s) { return s.id == id; });
+  const auto found = std::ranges::find(running_, id, &Sequence::id);
+  if (found == running_.end()) return;
+  give_up_pages(*found);
+  running_.erase(found);
+}
+
+/// Pages that a sequence would take to read all its tokens; those that others hold already cost nothing.
+int32_t Roster::new_pages_of(const Sequence& sequence) const {
+  int32_t needed = pages_for(int64_t{sequence.size()} + 1);
+  if (!prefix_cache_) return needed;
+  int32_t node = PrefixTree::kRoot;
+  for (int32_t page = 0; (page + 1) * kPagePositions < sequence.size(); ++page) {
+    node = tree_.peek(node, page_tokens(sequence, page));
+    if (node == PrefixTree::kNone) break;
+    if (pool_.references(tree_.page(node)) > 1) --needed;
+  }
+  return needed;
+}
+
+/// In order of arrival. Beside its own pages, one for each running sequence must be left, so that a sequence is not
+/// admitted only to be preempted a few tokens later.
+void Roster::admit() {
+  while (!waiting_.empty() && running_.size() < static_cast<size_t>(max_streams_)) {
+    if (!running_.empty()) {
+      int32_t promised = 0;  // to prompts that are still being read
+      for (const Sequence& s : running_)
+        promised += std::max(0, pages_for(int64_t{s.size()} + 1) - static_cast<int32_t>(s.pages.size()));
+      const int32_t spare = static_cast<int32_t>(running_.size());
+      if (new_pages_of(waiting_.front()) + spare + promised > obtainable()) return;
+    }
+    running_.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+  }
+}
+
+/// Takes full pages that others have computed; at least one token is left to run, because its logits are wanted.
+void Roster::adopt(Sequence& s) {
+  if (!prefix_cache_) return;
+  while (s.cached % kPagePositions == 0 && s.missing() > kPagePositions) {
+    const int32_t page = s.cached / kPagePositions;
+    if (s.published != page || static_cast<size_t>(page) != s.pages.size()) return;
+    const int32_t node = tree_.find(s.node, page_tokens(s, page));
+    if (node == PrefixTree::kNone) return;
+    pool_.share(tree_.page(node));
+    s.pages.push_back(tree_.page(node));
+    s.node = node;
+    ++s.published;
+    s.cached += kPagePositions;
+    if (s.generated() == 0) s.reused += kPagePositions;
+  }
+}
+
+/// A prompt whose next page is being computed by an older one waits for that page instead of computing it, too.
+std::vector<Pending> Roster::pending() const {
+  std::vector<Pending> out;
+  std::vector<std::pair<int32_t, std::span<const int32_t>>> claimed;  // (node before the page, its tokens)
+  for (const Sequence& s : running_) {
+    out.push_back({s.missing(), s.decoding()});
+    const int32_t page = s.cached / kPagePositions;
+    const bool fills_page = (page + 1) * kPagePositions < s.size();
+    if (!prefix_cache_ || s.decoding() || !fills_page || s.published != page) continue;
+    const auto tokens = page_tokens(s, page);
+    const bool taken = std::ranges::any_of(
+        claimed, [&](const auto& claim) { return claim.first == s.node && std::ranges::equal(claim.second, tokens); });
+    if (!taken) {
+      claimed.emplace_back(s.node, tokens);
+    } else if (s.cached % kPagePositions == 0) {
+      out.back().rows = 0;
+    }
+  }
+  return out;
+}
+
+void Roster::preempt_youngest() {
+  Sequence youngest = std::move(running_.back());
+  running_.pop_back();
+  give_up_pages(youngest);
+  waiting_.push_front(std::move(youngest));
+  ++preemptions_;
+}
+
+/// A page for running_[i]; younger sequences may lose theirs. False when only older ones hold pages.
+bool Roster::take_page(size_t i, std::vector<int32_t>& rows) {
+  while (pool_.available() == 0 && !tree_.evict()) {
+    if (i + 1 == running_.size()) return false;
+    preempt_youngest();
+    rows.pop_back();
+  }
+  running_[i].pages.push_back(pool_.take());
+  return true;
+}
+
+std::vector<int32_t> Roster::plan(const PrefillBudget& budget) {
+  admit();
+  for (Sequence& s : running_) adopt(s);
+  const std::vector<Pending> states = pending();
+  const auto decoding = std::ranges::count_if(states, &Pending::decoding);
+  std::vector<int32_t> rows = schedule(states, budget.next(decoding));
+  for (size_t i = 0; i < running_.size(); ++i) {
+    const int32_t needed = pages_for(int64_t{running_[i].cached} + rows[i]);
+    while (static_cast<int32_t>(running_[i].pages.size()) < needed && take_page(i, rows)) {
+    }
+    // What has no page waits; the older sequences that hold them go on and end.
+    const auto room = static_cast<int32_t>(running_[i].pages.size()) * kPagePositions - running_[i].cached;
+    rows[i] = std::min(rows[i], room);
+  }
+  return rows;
+}
+
+void Roster::ran(size_t i, int32_t rows) {
+  Sequence& s = running_[i];
+  s.cached += rows;
+  if (!prefix_cache_) return;
+  while ((s.published + 1) * kPagePositions <= s.cached) {
+    const auto p = static_cast<size_t>(s.published);
+    const auto tokens = page_tokens(s, s.published);
+    int32_t node = tree_.find(s.node, tokens);
+    if (node == PrefixTree::kNone) {
+      node = tree_.insert(s.node, tokens, s.pages[p]);
+    } else if (tree_.page(node) != s.pages[p]) {
+      // Somebody else computed the same page: the same bits, so one of them is enough.
+      pool_.share(tree_.page(node));
+      pool_.release(s.pages[p]);
+      s.pages[p] = tree_.page(node);
+    }
+    s.node = node;
+    ++s.published;
+  }
+}
+
+}  // namespace cohort

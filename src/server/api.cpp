@@ -1,0 +1,320 @@
+#include "server/api.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "models/model.h"
+#include "numerics/version.h"
+#include "server/generation.h"
+#include "server/openai/fields.h"
+#include "server/ui/assets.h"
+#include "text/tokenizer/utf8.h"
+
+namespace cohort::server {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+namespace {
+
+using Ex = std::shared_ptr<Exchange>;
+
+void respond_error(const Ex& exchange, int status, std::string_view message,
+                   std::vector<std::pair<std::string, std::string>> headers = {}) {
+  exchange->respond({status, "application/json", error_body(status, message), std::move(headers)});
+}
+
+void respond_json(const Ex& exchange, const Expected<ordered_json>& result) {
+  if (!result) return respond_error(exchange, status_of(result.error()), result.error().message);
+  exchange->respond({200, "application/json", dump(*result), {}});
+}
+
+/// Compares in a time that depends only on the lengths.
+bool same_secret(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) return false;
+  unsigned difference = 0;
+  for (size_t i = 0; i < a.size(); ++i)
+    difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
+  return difference == 0;
+}
+
+bool authorised(const Service& service, const HttpRequest& request) {
+  const std::string& key = service.options().api_key;
+  if (key.empty()) return true;
+  constexpr std::string_view kBearer = "Bearer ";
+  const std::string_view given = request.authorization;
+  return given.starts_with(kBearer) && same_secret(given.substr(kBearer.size()), key);
+}
+
+Expected<json> parse_body(const HttpRequest& request) {
+  COHORT_ASSIGN(json body, parse_json(request.body, "the body"));
+  if (!body.is_object())
+    return fail(ErrorCode::invalid_argument, "the body is {}; expected a JSON object", shown(body));
+  return body;
+}
+
+void health(Service& service, const Ex& exchange) {
+  const auto ready = service.ready();
+  if (service.draining) {
+    return exchange->respond({503, "application/json", R"({"status":"draining"})", {}});
+  }
+  if (ready) {
+    const LoopView view = ready->loop->view();
+    if (view.failed)
+      return exchange->respond({500, "application/json", dump({{"status", "failed"}, {"error", view.failure}}), {}});
+    return exchange->respond({200, "application/json", R"({"status":"ok"})", {}});
+  }
+  const Service::Loading loading = service.loading();
+  exchange->respond({503,
+                     "application/json",
+                     dump({{"status", "loading"}, {"what", loading.what}, {"progress", loading.fraction}}),
+                     {{"Retry-After", "1"}}});
+}
+
+Expected<ordered_json> models(const Ready& ready) {
+  return ordered_json{{"object", "list"},
+                      {"data", ordered_json::array({{{"id", ready.name},
+                                                     {"object", "model"},
+                                                     {"created", ready.created},
+                                                     {"owned_by", "cohort"},
+                                                     {"max_model_len", ready.loop->engine().model().context()}}})}};
+}
+
+ordered_json capacity_json(const Capacity& c) {
+  return {{"context", c.context},       {"streams", c.max_streams},           {"pages", c.pages},
+          {"free_pages", c.free_pages}, {"reusable_pages", c.reusable_pages}, {"page_positions", c.page_positions},
+          {"page_bytes", c.page_bytes}, {"weight_bytes", c.weight_bytes}};
+}
+
+Expected<ordered_json> props(const Ready& ready) {
+  const Engine& engine = ready.loop->engine();
+  const ModelConfig& config = engine.model().config();
+  ordered_json out{{"model", ready.name},
+                   {"architecture", config.architecture},
+                   {"model_path", engine.model().path().filename().string()},
+                   {"version", COHORT_VERSION},
+                   {"numerics_version", numerics::kNumericsVersion},
+                   {"device", engine.description()},
+                   {"total_slots", ready.loop->view().capacity.max_streams},
+                   {"capacity", capacity_json(ready.loop->view().capacity)},
+                   {"layers", config.layers},
+                   {"experts", config.experts},
+                   {"experts_per_token", config.top_k},
+                   {"vocabulary", engine.model().program().vocabulary},
+                   {"tokenizer", ready.text.tokenizer.description()},
+                   {"has_chat_template", ready.text.chat_template.has_value()},
+                   {"chat_template", ready.text.chat_template_source}};
+  if (!ready.text.chat_template_problem.empty()) out["chat_template_problem"] = ready.text.chat_template_problem;
+  return out;
+}
+
+ordered_json slots_json(const LoopView& view) {
+  ordered_json out = ordered_json::array();
+  for (const SlotView& slot : view.running) {
+    out.push_back({{"id", slot.ticket},
+                   {"state", slot.status.decoding ? "writing" : "reading"},
+                   {"prompt_tokens", slot.status.prompt},
+                   {"cached_positions", slot.status.cached},
+                   {"generated_tokens", slot.status.generated},
+                   {"pages", slot.status.pages},
+                   {"seconds", slot.seconds},
+                   {"tokens_per_second", slot.tokens_per_second}});
+  }
+  return out;
+}
+
+Expected<ordered_json> stats(const Ready& ready) {
+  const LoopView view = ready.loop->view();
+  return ordered_json{{"steps", view.steps},
+                      {"running", view.running.size()},
+                      {"waiting", view.waiting},
+                      {"rows_per_second", view.rows_per_second},
+                      {"tokens_per_second", view.tokens_per_second},
+                      {"prompt_tokens", view.prompt_tokens},
+                      {"reused_tokens", view.reused_tokens},
+                      {"generation_tokens", view.generation_tokens},
+                      {"preemptions", view.preemptions},
+                      {"last_step",
+                       {{"seconds", view.last.seconds},
+                        {"rows", view.last.rows},
+                        {"prefill_rows", view.last.prefill_rows},
+                        {"decode_rows", view.last.decode_rows},
+                        {"distinct_experts", view.last.distinct_experts},
+                        {"bytes", view.last.bytes}}},
+                      {"capacity", capacity_json(view.capacity)},
+                      {"slots", slots_json(view)}};
+}
+
+Expected<ordered_json> tokenize(const Ready& ready, const HttpRequest& request) {
+  COHORT_ASSIGN(const json body, parse_body(request));
+  Fields fields(body, "");
+  std::string content;
+  bool special = false, parse = true, pieces = false;
+  if (!body.contains("content")) return fail(ErrorCode::invalid_argument, "'content' is missing; give a string");
+  COHORT_TRY(fields.string("content", content));
+  COHORT_TRY(fields.boolean("add_special", special));
+  COHORT_TRY(fields.boolean("parse_special", parse));
+  COHORT_TRY(fields.boolean("with_pieces", pieces));
+  COHORT_TRY(fields.finish());
+  COHORT_ASSIGN(const std::vector<int32_t> ids,
+                ready.text.tokenizer.encode(content, {.add_special = special, .parse_special = parse}));
+  if (!pieces) return ordered_json{{"tokens", ids}};
+  ordered_json tokens = ordered_json::array();
+  for (const int32_t id : ids) {
+    const std::string_view piece = ready.text.tokenizer.piece(id);
+    ordered_json one{{"id", id}};
+    if (text::is_valid_utf8(piece)) {
+      one["piece"] = piece;
+    } else {  // as llama.cpp: the bytes
+      one["piece"] = ordered_json::array();
+      for (const char c : piece) one["piece"].push_back(static_cast<unsigned char>(c));
+    }
+    tokens.push_back(std::move(one));
+  }
+  return ordered_json{{"tokens", std::move(tokens)}};
+}
+
+Expected<ordered_json> detokenize(const Ready& ready, const HttpRequest& request) {
+  COHORT_ASSIGN(const json body, parse_body(request));
+  Fields fields(body, "");
+  const json* tokens = fields.take("tokens");
+  if (tokens == nullptr || !tokens->is_array())
+    return fail(ErrorCode::invalid_argument, "'tokens' is missing or no array; give token ids");
+  bool skip = false;
+  COHORT_TRY(fields.boolean("skip_special", skip));
+  COHORT_TRY(fields.finish());
+  std::vector<int32_t> ids;
+  for (const json& token : *tokens) {
+    if (!token.is_number_integer() || token.get<int64_t>() < 0 || token.get<int64_t>() > INT32_MAX)
+      return fail(ErrorCode::invalid_argument, "'tokens' holds {}; expected token ids", shown(token));
+    ids.push_back(token.get<int32_t>());
+  }
+  COHORT_ASSIGN(std::string content, ready.text.tokenizer.decode(ids, skip));
+  return ordered_json{{"content", std::move(content)}};
+}
+
+Expected<ordered_json> apply_template(const Ready& ready, const HttpRequest& request) {
+  COHORT_ASSIGN(const json body, parse_body(request));
+  Fields fields(body, "");
+  const json* messages = fields.take("messages");
+  if (messages == nullptr) return fail(ErrorCode::invalid_argument, "'messages' is missing; give an array");
+  COHORT_ASSIGN(const ordered_json parsed, parse_messages(*messages, "messages"));
+  bool prompt = true;
+  COHORT_TRY(fields.boolean("add_generation_prompt", prompt));
+  ordered_json variables = ordered_json::object();
+  if (const json* given = fields.take("chat_template_kwargs")) {
+    if (!given->is_object())
+      return fail(ErrorCode::invalid_argument, "'chat_template_kwargs' is {}; expected an object", shown(*given));
+    variables = ordered_json(*given);
+  }
+  COHORT_TRY(fields.finish());
+  COHORT_ASSIGN(std::string rendered, render_messages(ready.text, parsed, prompt, variables));
+  return ordered_json{{"prompt", std::move(rendered)}};
+}
+
+void generate(const std::shared_ptr<const Ready>& ready, Api api, const Ex& exchange) {
+  auto request = parse_generation_request(api, exchange->request().body);
+  if (!request) return respond_error(exchange, status_of(request.error()), request.error().message);
+  if (!request->model.empty() && request->model != ready->name) {
+    constexpr size_t kShown = 100;
+    return respond_error(
+        exchange, 404,
+        fmt::format("the model '{}' does not exist here; this server has '{}' ('model' may be left out)",
+                    request->model.substr(0, kShown), ready->name));
+  }
+  Generation::start(exchange, ready, std::move(*request));
+}
+
+/// A page file has the type of its ending.
+std::string_view type_of(std::string_view name) {
+  if (name.ends_with(".html")) return "text/html; charset=utf-8";
+  if (name.ends_with(".js")) return "text/javascript; charset=utf-8";
+  if (name.ends_with(".css")) return "text/css; charset=utf-8";
+  return "image/svg+xml";
+}
+
+bool respond_asset(const Ex& exchange, std::string_view path) {
+  const std::string_view name = path == "/" ? "index.html" : path.substr(1);
+  for (const Asset& asset : assets()) {
+    if (asset.name != name) continue;
+    exchange->respond({200,
+                       std::string(type_of(name)),
+                       std::string(asset.bytes),
+                       {{"Cache-Control", "no-cache"},
+                        {"Content-Security-Policy", "default-src 'self'; frame-ancestors 'none'; base-uri 'none'"}}});
+    return true;
+  }
+  return false;
+}
+
+struct Route {
+  std::string_view method, path;
+  void (*call)(const std::shared_ptr<const Ready>& ready, const Ex& exchange);
+};
+
+constexpr std::array kRoutes{
+    Route{"GET", "/v1/models", [](const auto& ready, const Ex& e) { respond_json(e, models(*ready)); }},
+    Route{"GET", "/props", [](const auto& ready, const Ex& e) { respond_json(e, props(*ready)); }},
+    Route{"GET", "/slots", [](const auto& ready, const Ex& e) { respond_json(e, slots_json(ready->loop->view())); }},
+    Route{"GET", "/stats", [](const auto& ready, const Ex& e) { respond_json(e, stats(*ready)); }},
+    Route{"GET", "/metrics",
+          [](const auto& ready, const Ex& e) {
+            e->respond({200, "text/plain; version=0.0.4; charset=utf-8", ready->loop->prometheus(ready->name), {}});
+          }},
+    Route{"POST", "/tokenize", [](const auto& ready, const Ex& e) { respond_json(e, tokenize(*ready, e->request())); }},
+    Route{"POST", "/detokenize",
+          [](const auto& ready, const Ex& e) { respond_json(e, detokenize(*ready, e->request())); }},
+    Route{"POST", "/apply-template",
+          [](const auto& ready, const Ex& e) { respond_json(e, apply_template(*ready, e->request())); }},
+    Route{"POST", "/v1/completions", [](const auto& ready, const Ex& e) { generate(ready, Api::completions, e); }},
+    Route{"POST", "/v1/chat/completions", [](const auto& ready, const Ex& e) { generate(ready, Api::chat, e); }},
+};
+
+bool is_json(std::string_view content_type) {
+  std::string_view type = content_type.substr(0, content_type.find(';'));
+  while (type.ends_with(' ')) type.remove_suffix(1);
+  constexpr std::string_view kJson = "application/json";
+  return std::ranges::equal(type, kJson, [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a + 32 : a) == b; });
+}
+
+void preflight(const Service& service, const Ex& exchange) {
+  std::vector<std::pair<std::string, std::string>> headers{{"Allow", "GET, HEAD, POST, OPTIONS"}};
+  if (!service.options().cors_origin.empty()) {
+    headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    headers.emplace_back("Access-Control-Allow-Headers", "Authorization, Content-Type");
+    headers.emplace_back("Access-Control-Max-Age", "600");
+  }
+  exchange->respond({204, "text/plain", "", std::move(headers)});
+}
+
+}  // namespace
+
+void handle(Service& service, const Ex& exchange) {
+  const HttpRequest& request = exchange->request();
+  if (request.method == "OPTIONS") return preflight(service, exchange);
+  if (request.method == "GET" && request.path == "/health") return health(service, exchange);
+  if (request.method == "GET" && respond_asset(exchange, request.path)) return;
+  const auto route = std::ranges::find_if(kRoutes, [&](const Route& r) { return r.path == request.path; });
+  if (route == kRoutes.end()) {
+    return respond_error(exchange, 404, fmt::format("there is nothing at {}", text::repair_utf8(request.path)));
+  }
+  if (!authorised(service, request)) {
+    return respond_error(exchange, 401, "the API key is missing or wrong; send 'Authorization: Bearer KEY'",
+                         {{"WWW-Authenticate", "Bearer"}});
+  }
+  if (request.method != route->method) {
+    return respond_error(exchange, 405, fmt::format("{} needs {}", route->path, route->method),
+                         {{"Allow", std::string(route->method)}});
+  }
+  // Pages of other sites cannot send this type without asking first, so they cannot use a server on loopback.
+  if (request.method == "POST" && !is_json(request.content_type))
+    return respond_error(exchange, 415, "the body must be JSON; send 'Content-Type: application/json'");
+  const auto ready = service.ready();
+  if (!ready) return respond_error(exchange, 503, "the model is being loaded; see /health", {{"Retry-After", "1"}});
+  route->call(ready, exchange);
+}
+
+}  // namespace cohort::server

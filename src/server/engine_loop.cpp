@@ -1,0 +1,357 @@
+#include "server/engine_loop.h"
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include "base/log.h"
+#include "base/result.h"
+
+namespace cohort::server {
+
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+double seconds_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+/// How much was done over about the last second.
+class Rate {
+ public:
+  void add(Clock::time_point now, double amount) {
+    entries_.emplace_back(now, amount);
+    sum_ += amount;
+    forget(now);
+  }
+  double per_second(Clock::time_point now) {
+    forget(now);
+    return sum_ / kWindow;
+  }
+
+ private:
+  static constexpr double kWindow = 1.0;
+  void forget(Clock::time_point now) {
+    while (!entries_.empty() && seconds_between(entries_.front().first, now) > kWindow) {
+      sum_ -= entries_.front().second;
+      entries_.pop_front();
+    }
+    if (entries_.empty()) sum_ = 0;
+  }
+  std::deque<std::pair<Clock::time_point, double>> entries_;
+  double sum_ = 0;
+};
+
+}  // namespace
+
+/// A sequence between submission and its last event.
+struct EngineLoop::Flight {
+  Ticket ticket = 0;
+  EventHandler handler;
+  Clock::time_point submitted, first, last;
+  int64_t generated = 0;
+};
+
+struct EngineLoop::Shared {
+  struct Submission {
+    Ticket ticket;
+    SequenceRequest request;
+    EventHandler handler;
+    Clock::time_point time;
+  };
+  mutable std::mutex mutex;
+  std::condition_variable wake, idle;
+  // Guarded by the mutex.
+  std::deque<Submission> submissions;
+  std::vector<Ticket> cancellations;
+  bool stop = false, draining = false;
+  std::optional<Error> failure;
+  size_t in_flight = 0;  // submitted and not ended
+  size_t limit = 0;
+  Ticket next_ticket = 1;
+  Statistics statistics;
+  LoopView view;
+  Rate rows, tokens;
+  // The engine thread's own.
+  std::unordered_map<SequenceId, Flight> flights;
+  std::unordered_map<Ticket, SequenceId> ids;
+
+  std::thread thread;
+};
+
+EngineLoop::EngineLoop(std::unique_ptr<Engine> engine, size_t queue_limit)
+    : engine_(std::move(engine)), shared_(std::make_unique<Shared>()) {
+  shared_->view.capacity = engine_->capacity();
+  shared_->limit = static_cast<size_t>(shared_->view.capacity.max_streams) + queue_limit;
+  shared_->thread = std::thread([this] { work(); });
+}
+
+EngineLoop::~EngineLoop() {
+  stop();
+}
+
+void EngineLoop::stop() {
+  {
+    const std::scoped_lock lock(shared_->mutex);
+    shared_->stop = true;
+  }
+  shared_->wake.notify_all();
+  if (shared_->thread.joinable()) shared_->thread.join();
+}
+
+Expected<std::vector<Ticket>> EngineLoop::submit(std::vector<SequenceRequest> requests,
+                                                 std::vector<EventHandler> handlers) {
+  for (const SequenceRequest& request : requests) COHORT_TRY(engine_->check(request));
+  std::vector<Ticket> tickets;
+  {
+    const std::scoped_lock lock(shared_->mutex);
+    if (shared_->failure) return tl::unexpected<Error>(*shared_->failure);
+    if (shared_->draining || shared_->stop) return fail(ErrorCode::cancelled, "the server is shutting down");
+    if (shared_->in_flight + requests.size() > shared_->limit) {
+      ++shared_->statistics.refused;
+      return fail(ErrorCode::capacity,
+                  "the queue is full: {} sequences are in flight, at most {} may be; try again later",
+                  shared_->in_flight, shared_->limit);
+    }
+    const auto now = Clock::now();
+    for (size_t i = 0; i < requests.size(); ++i) {
+      tickets.push_back(shared_->next_ticket++);
+      shared_->submissions.push_back({tickets.back(), std::move(requests[i]), std::move(handlers[i]), now});
+    }
+    shared_->in_flight += requests.size();
+  }
+  shared_->wake.notify_one();
+  return tickets;
+}
+
+void EngineLoop::cancel(Ticket ticket) {
+  {
+    const std::scoped_lock lock(shared_->mutex);
+    shared_->cancellations.push_back(ticket);
+  }
+  shared_->wake.notify_one();
+}
+
+void EngineLoop::drain() {
+  const std::scoped_lock lock(shared_->mutex);
+  shared_->draining = true;
+}
+
+bool EngineLoop::wait_idle(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(shared_->mutex);
+  return shared_->idle.wait_for(lock, timeout, [this] { return shared_->in_flight == 0; });
+}
+
+bool EngineLoop::idle() const {
+  const std::scoped_lock lock(shared_->mutex);
+  return shared_->in_flight == 0;
+}
+
+LoopView EngineLoop::view() const {
+  const std::scoped_lock lock(shared_->mutex);
+  LoopView view = shared_->view;
+  const auto now = Clock::now();
+  view.rows_per_second = shared_->rows.per_second(now);
+  view.tokens_per_second = shared_->tokens.per_second(now);
+  view.waiting += shared_->submissions.size();
+  view.failed = shared_->failure.has_value();
+  if (shared_->failure) view.failure = shared_->failure->message;
+  return view;
+}
+
+std::string EngineLoop::prometheus(std::string_view model) const {
+  const std::scoped_lock lock(shared_->mutex);
+  const LoopView& view = shared_->view;
+  return shared_->statistics.prometheus(
+      {view.running.size(), view.waiting + shared_->submissions.size(), view.capacity, view.last}, model);
+}
+
+void EngineLoop::work() {
+  while (true) {
+    {
+      std::unique_lock lock(shared_->mutex);
+      shared_->wake.wait(lock, [this] {
+        return shared_->stop || !shared_->submissions.empty() || !shared_->cancellations.empty() || !engine_->idle();
+      });
+      if (shared_->stop) break;
+    }
+    apply_commands();
+    if (!engine_->idle() && !step()) break;
+  }
+  fail_all({ErrorCode::cancelled, "the server stopped"});
+}
+
+void EngineLoop::apply_commands() {
+  std::deque<Shared::Submission> submissions;
+  std::vector<Ticket> cancellations;
+  {
+    const std::scoped_lock lock(shared_->mutex);
+    submissions.swap(shared_->submissions);
+    cancellations.swap(shared_->cancellations);
+  }
+  for (Shared::Submission& s : submissions) {
+    auto id = engine_->submit(std::move(s.request));
+    if (!id) {  // check() let it pass, so this does not happen; the client hears of it all the same
+      TokenEvent event;
+      event.finish = FinishReason::failed;
+      event.error = id.error();
+      event.sequence = s.ticket;
+      s.handler(event);
+      const std::scoped_lock lock(shared_->mutex);
+      --shared_->in_flight;
+      continue;
+    }
+    shared_->ids[s.ticket] = *id;
+    shared_->flights[*id] = {s.ticket, std::move(s.handler), s.time, {}, {}, 0};
+  }
+  for (const Ticket ticket : cancellations) {
+    const auto found = shared_->ids.find(ticket);
+    if (found == shared_->ids.end()) continue;
+    engine_->cancel(found->second);
+    TokenEvent event;
+    event.finish = FinishReason::cancelled;
+    end(ticket, event);
+  }
+  if (!cancellations.empty() || engine_->idle()) publish({});
+}
+
+/// Forgets a sequence that has ended.
+void EngineLoop::end(Ticket ticket, const TokenEvent& event) {
+  const auto id = shared_->ids.find(ticket);
+  const Flight& flight = shared_->flights.at(id->second);
+  {
+    const std::scoped_lock lock(shared_->mutex);
+    Statistics& s = shared_->statistics;
+    s.request.add(seconds_between(flight.submitted, Clock::now()));
+    switch (event.finish) {
+      case FinishReason::end_token:
+        ++s.finished_stop;
+        break;
+      case FinishReason::cancelled:
+        ++s.finished_cancelled;
+        break;
+      case FinishReason::failed:
+        ++s.finished_failed;
+        break;
+      default:
+        ++s.finished_length;
+        break;
+    }
+    --shared_->in_flight;
+    if (shared_->in_flight == 0) shared_->idle.notify_all();
+  }
+  shared_->flights.erase(id->second);
+  shared_->ids.erase(id);
+}
+
+void EngineLoop::deliver(const TokenEvent& event) {
+  const auto found = shared_->flights.find(event.sequence);
+  if (found == shared_->flights.end()) return;
+  Flight& flight = found->second;
+  const auto now = Clock::now();
+  {
+    const std::scoped_lock lock(shared_->mutex);
+    Statistics& s = shared_->statistics;
+    if (event.finish != FinishReason::failed) {
+      ++s.generation_tokens;
+      if (flight.generated == 0) {
+        s.first_token.add(seconds_between(flight.submitted, now));
+      } else {
+        s.inter_token.add(seconds_between(flight.last, now));
+      }
+    }
+  }
+  if (flight.generated++ == 0) flight.first = now;
+  flight.last = now;
+  TokenEvent out = event;
+  out.sequence = flight.ticket;
+  flight.handler(out);
+  if (event.finish != FinishReason::none) end(flight.ticket, event);
+}
+
+/// One step; false when the device failed.
+bool EngineLoop::step() {
+  auto report = engine_->step();
+  if (!report) {
+    log::error("the engine failed and stops: {}", report.error().message);
+    {
+      const std::scoped_lock lock(shared_->mutex);
+      shared_->failure = report.error();
+    }
+    return false;
+  }
+  for (const TokenEvent& event : report->events) deliver(event);
+  publish(*report);
+  return true;
+}
+
+void EngineLoop::fail_all(const Error& reason) {
+  std::deque<Shared::Submission> submissions;
+  Error error = reason;
+  {
+    const std::scoped_lock lock(shared_->mutex);
+    submissions.swap(shared_->submissions);
+    shared_->stop = true;
+    if (shared_->failure) error = *shared_->failure;
+  }
+  TokenEvent event;
+  event.finish = FinishReason::failed;
+  event.error = error;
+  while (!shared_->flights.empty()) {
+    const auto& [id, flight] = *shared_->flights.begin();
+    engine_->cancel(id);
+    event.sequence = flight.ticket;
+    flight.handler(event);
+    end(flight.ticket, event);
+  }
+  for (Shared::Submission& s : submissions) {
+    event.sequence = s.ticket;
+    s.handler(event);
+  }
+  const std::scoped_lock lock(shared_->mutex);
+  shared_->in_flight -= submissions.size();
+  if (shared_->in_flight == 0) shared_->idle.notify_all();
+}
+
+void EngineLoop::publish(const StepReport& report) {
+  const auto now = Clock::now();
+  std::vector<SlotView> running;
+  for (SequenceStatus& status : engine_->sequences()) {
+    const auto found = shared_->flights.find(status.id);
+    if (found == shared_->flights.end()) continue;
+    const Flight& f = found->second;
+    const double decoding = seconds_between(f.first, f.last);
+    running.push_back({f.ticket, status, seconds_between(f.submitted, now),
+                       f.generated > 1 && decoding > 0 ? static_cast<double>(f.generated - 1) / decoding : 0});
+  }
+  const std::scoped_lock lock(shared_->mutex);
+  Statistics& s = shared_->statistics;
+  LoopView& view = shared_->view;
+  view.running = std::move(running);
+  view.waiting = engine_->waiting();
+  view.capacity = engine_->capacity();
+  if (report.rows == 0) return;
+  ++view.steps;
+  s.step.add(report.seconds);
+  s.rows.add(static_cast<double>(report.rows));
+  if (report.distinct_experts > 0) s.distinct_experts.add(report.distinct_experts);
+  s.weight_bytes += report.bytes;
+  s.prompt_tokens += static_cast<uint64_t>(report.prompt_tokens);
+  s.reused_tokens += static_cast<uint64_t>(report.reused_tokens);
+  s.preemptions += static_cast<uint64_t>(report.preemptions);
+  view.prompt_tokens = s.prompt_tokens;
+  view.reused_tokens = s.reused_tokens;
+  view.preemptions = s.preemptions;
+  view.generation_tokens = s.generation_tokens;
+  view.last = report;
+  view.last.events.clear();
+  shared_->rows.add(now, static_cast<double>(report.rows));
+  shared_->tokens.add(now, static_cast<double>(report.events.size()));
+}
+
+}  // namespace cohort::server

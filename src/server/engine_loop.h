@@ -1,0 +1,87 @@
+// The engine's thread: takes sequences from any thread, steps the engine, hands every token to its sequence's handler.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/engine.h"
+#include "server/statistics.h"
+
+namespace cohort::server {
+
+/// Called on the engine thread, once for each event of a sequence, in order; the last event's finish is not none. Must
+/// be quick, because every stream waits for it: post the event elsewhere.
+using EventHandler = std::function<void(const TokenEvent&)>;
+
+/// Names a submitted sequence; never used twice.
+using Ticket = uint64_t;
+
+/// One sequence in flight, for /slots.
+struct SlotView {
+  Ticket ticket = 0;
+  SequenceStatus status;
+  double seconds = 0;            // since it was submitted
+  double tokens_per_second = 0;  // of decoding; 0 before the second token
+};
+
+struct LoopView {
+  std::vector<SlotView> running;
+  size_t waiting = 0;
+  StepReport last;  // the last step, without events
+  Capacity capacity;
+  double rows_per_second = 0, tokens_per_second = 0;  // over about the last second
+  uint64_t steps = 0, generation_tokens = 0, prompt_tokens = 0, reused_tokens = 0, preemptions = 0;
+  bool failed = false;  // the device failed; nothing runs any more
+  std::string failure;
+};
+
+class EngineLoop {
+ public:
+  /// Starts the thread. `queue_limit`: sequences that may wait beyond those that the engine can run.
+  EngineLoop(std::unique_ptr<Engine> engine, size_t queue_limit);
+  /// As stop().
+  ~EngineLoop();
+  EngineLoop(const EngineLoop&) = delete;
+  EngineLoop& operator=(const EngineLoop&) = delete;
+
+  /// Queues all of `requests`, or none. Errors: those of Engine::check; capacity with a message that begins with "the
+  /// queue" when it is full (try again later); cancelled while draining; internal when the device has failed.
+  /// `handlers` has one entry for each request.
+  Expected<std::vector<Ticket>> submit(std::vector<SequenceRequest> requests, std::vector<EventHandler> handlers);
+  /// Frees the sequence's pages before the next step. Its handler is not called any more after the engine thread has
+  /// seen this; unknown tickets are ignored.
+  void cancel(Ticket ticket);
+
+  /// No new sequences from now on.
+  void drain();
+  /// Waits until nothing is in flight; false after `timeout`.
+  bool wait_idle(std::chrono::milliseconds timeout);
+  bool idle() const;
+  /// Ends the thread; what was in flight fails (its handlers hear of it). Not to be called from a handler.
+  void stop();
+
+  LoopView view() const;
+  std::string prometheus(std::string_view model) const;
+
+  /// Immutable facts of the engine: model(), description(), check().
+  const Engine& engine() const { return *engine_; }
+
+ private:
+  struct Shared;
+  struct Flight;
+  void work();
+  void apply_commands();
+  bool step();
+  void deliver(const TokenEvent& event);
+  void end(Ticket ticket, const TokenEvent& event);
+  void fail_all(const Error& error);
+  void publish(const StepReport& report);
+
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Shared> shared_;
+};
+
+}  // namespace cohort::server

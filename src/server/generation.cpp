@@ -1,0 +1,225 @@
+#include "server/generation.h"
+
+#include <chrono>
+#include <random>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "models/model.h"
+#include "text/template/chat.h"
+
+namespace cohort::server {
+namespace {
+
+constexpr int32_t kDefaultCompletionTokens = 16;  // OpenAI's
+
+uint64_t random_number() {
+  thread_local std::mt19937_64 generator{std::random_device{}()};
+  return generator();
+}
+
+int64_t unix_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+/// New tokens that a prompt may get: what was asked for, or what the context and the KV pages hold. Never less than was
+/// asked for: that is an error with the numbers.
+Expected<int32_t> tokens_for(const GenerationRequest& request, int64_t prompt, const Engine& engine) {
+  const int64_t context = engine.model().context();
+  if (prompt >= context) {
+    return fail(
+        ErrorCode::capacity,
+        "the prompt has {} tokens; the context of {} positions leaves room for at most {}: shorten it, or start "
+        "the server with a larger -c",
+        prompt, context, context - 1);
+  }
+  const int64_t room = std::min(context, engine.kv_positions()) - prompt;
+  if (request.max_tokens) {
+    if (*request.max_tokens > context - prompt) {
+      return fail(
+          ErrorCode::capacity,
+          "{} prompt tokens and 'max_tokens' of {} are {} positions; the context has {}: lower max_tokens to at "
+          "most {}, or start the server with a larger -c",
+          prompt, *request.max_tokens, prompt + *request.max_tokens, context, context - prompt);
+    }
+    return *request.max_tokens;
+  }
+  const int64_t wanted = request.api == Api::completions ? kDefaultCompletionTokens : room;
+  return static_cast<int32_t>(std::max<int64_t>(std::min(wanted, context - prompt), 1));
+}
+
+}  // namespace
+
+Expected<std::vector<int32_t>> encode_prompt(const TextModel& text, const Prompt& prompt) {
+  if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) {
+    if (ids->empty()) return fail(ErrorCode::invalid_argument, "'prompt' has no token ids; give at least one");
+    return *ids;
+  }
+  COHORT_ASSIGN(std::vector<int32_t> ids, text.tokenizer.encode(std::get<std::string>(prompt)));
+  if (!ids.empty()) return ids;
+  // A model that was trained on texts one after another begins a text after the token that ends one.
+  const auto begin = text.tokenizer.bos_id() ? text.tokenizer.bos_id() : text.tokenizer.eos_id();
+  if (!begin) return fail(ErrorCode::invalid_argument, "'prompt' is empty; give at least one character");
+  return std::vector<int32_t>{*begin};
+}
+
+Expected<std::string> render_messages(const TextModel& text, const nlohmann::ordered_json& messages,
+                                      bool add_generation_prompt, const nlohmann::ordered_json& variables) {
+  if (!text.chat_template) {
+    return fail(ErrorCode::invalid_argument, "this model {}; use /v1/completions",
+                text.chat_template_problem.empty()
+                    ? "has no chat template"
+                    : "has a chat template that cannot be used (" + text.chat_template_problem + ")");
+  }
+  ChatOptions options;
+  const auto spelling = [&](std::optional<int32_t> id) {
+    return id ? std::optional(std::string(text.tokenizer.token_text(*id))) : std::nullopt;
+  };
+  options.add_generation_prompt = add_generation_prompt;
+  options.bos_token = spelling(text.tokenizer.bos_id());
+  options.eos_token = spelling(text.tokenizer.eos_id());
+  options.variables = &variables;
+  auto rendered = render_chat(*text.chat_template, messages, options);
+  if (rendered) return rendered;
+  log::warning("a chat template failed: {}", rendered.error().message);
+  return fail(ErrorCode::invalid_argument, "the chat template refused 'messages': {}", rendered.error().message);
+}
+
+Expected<std::vector<SequenceRequest>> make_sequences(const GenerationRequest& request, const Ready& ready,
+                                                      uint64_t seed) {
+  std::vector<std::vector<int32_t>> prompts;
+  if (request.api == Api::chat) {
+    COHORT_ASSIGN(
+        const std::string rendered,
+        render_messages(ready.text, request.messages, request.add_generation_prompt, request.template_variables));
+    // The template writes the model's own first token where there is one.
+    COHORT_ASSIGN(auto ids, ready.text.tokenizer.encode(rendered, {.add_special = false, .parse_special = true}));
+    prompts.push_back(std::move(ids));
+  }
+  for (const Prompt& prompt : request.prompts) {
+    COHORT_ASSIGN(auto ids, encode_prompt(ready.text, prompt));
+    prompts.push_back(std::move(ids));
+  }
+  std::vector<SequenceRequest> sequences;
+  for (const std::vector<int32_t>& prompt : prompts) {
+    COHORT_ASSIGN(const int32_t tokens, tokens_for(request, static_cast<int64_t>(prompt.size()), ready.loop->engine()));
+    for (int32_t choice = 0; choice < request.choices; ++choice) {
+      SequenceRequest& s = sequences.emplace_back();
+      s.prompt = prompt;
+      s.sampling = request.sampling;
+      if (!request.has_seed) s.sampling.seed = seed;
+      s.sampling.stream = static_cast<uint32_t>(choice);
+      s.max_tokens = tokens;
+      if (!request.ignore_eos) s.end_tokens = ready.text.end_tokens();
+    }
+  }
+  return sequences;
+}
+
+Generation::Generation(std::shared_ptr<Exchange> exchange, std::shared_ptr<const Ready> ready,
+                       GenerationRequest request)
+    : exchange_(std::move(exchange)), ready_(std::move(ready)), request_(std::move(request)) {
+  head_.api = request_.api;
+  head_.id = fmt::format("{}-{:016x}", request_.api == Api::chat ? "chatcmpl" : "cmpl", random_number());
+  head_.model = ready_->name;
+  head_.created = unix_seconds();
+}
+
+void Generation::start(const std::shared_ptr<Exchange>& exchange, std::shared_ptr<const Ready> ready,
+                       GenerationRequest request) {
+  auto generation = std::make_shared<Generation>(exchange, std::move(ready), std::move(request));
+  if (auto submitted = generation->submit(); !submitted) {
+    HttpResponse response;
+    response.status = status_of(submitted.error());
+    response.body = error_body(response.status, submitted.error().message);
+    if (response.status == 503) response.headers.emplace_back("Retry-After", "1");
+    exchange->respond(std::move(response));
+  }
+}
+
+Expected<void> Generation::submit() {
+  COHORT_ASSIGN(std::vector<SequenceRequest> sequences, make_sequences(request_, *ready_, random_number() >> 1));
+  std::vector<EventHandler> handlers;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    if (i % static_cast<size_t>(request_.choices) == 0)
+      usage_.prompt_tokens += static_cast<int64_t>(sequences[i].prompt.size());
+    answers_.push_back({Choice(ready_->text.tokenizer, request_.stop, logprobs()), 0, {}});
+    // The events come on the engine's thread and leave it at once.
+    handlers.emplace_back([self = shared_from_this(), i](const TokenEvent& event) {
+      self->exchange_->post([self, i, event] { self->push(i, event); });
+    });
+  }
+  open_ = answers_.size();
+  COHORT_ASSIGN(const std::vector<Ticket> tickets, ready_->loop->submit(std::move(sequences), std::move(handlers)));
+  for (size_t i = 0; i < tickets.size(); ++i) answers_[i].ticket = tickets[i];
+  exchange_->on_gone([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->cancel_all();
+  });
+  if (request_.stream) {
+    exchange_->begin_stream("text/event-stream; charset=utf-8");
+    if (request_.api == Api::chat) {
+      for (size_t i = 0; i < answers_.size(); ++i) exchange_->write(role_chunk(head_, static_cast<int32_t>(i)));
+    }
+  }
+  return {};
+}
+
+void Generation::push(size_t index, const TokenEvent& event) {
+  if (done_) return;
+  Answer& answer = answers_[index];
+  if (answer.choice.ended()) return;
+  Delta delta = answer.choice.push(event);
+  if (delta.ended && answer.choice.finish_reason() == "error") return fail_with(answer.choice.error());
+  if (answer.choice.ended_early()) ready_->loop->cancel(answer.ticket);
+  const std::string_view reason = answer.choice.finish_reason();
+  if (request_.stream) {
+    if (!delta.text.empty() || !delta.tokens.empty() || delta.ended) {
+      exchange_->write(
+          delta_chunk(head_, static_cast<int32_t>(index), delta, reason, logprobs(), ready_->text.tokenizer));
+    }
+  } else {
+    answer.finished.text += delta.text;
+    for (TokenInfo& token : delta.tokens) answer.finished.tokens.push_back(std::move(token));
+    answer.finished.finish_reason = reason;
+  }
+  if (delta.ended && --open_ == 0) finish();
+}
+
+void Generation::finish() {
+  done_ = true;
+  for (size_t i = 0; i < answers_.size(); ++i) {
+    usage_.completion_tokens += answers_[i].choice.tokens();
+    if (i % static_cast<size_t>(request_.choices) == 0) usage_.cached_tokens += answers_[i].choice.reused();
+  }
+  if (!request_.stream) {
+    std::vector<FinishedChoice> choices;
+    for (Answer& answer : answers_) choices.push_back(std::move(answer.finished));
+    HttpResponse response;
+    response.body = answer_body(head_, choices, logprobs(), usage_, ready_->text.tokenizer);
+    return exchange_->respond(std::move(response));
+  }
+  if (request_.include_usage) exchange_->write(usage_chunk(head_, usage_));
+  exchange_->write(std::string(kDoneChunk));
+  exchange_->end_stream();
+}
+
+void Generation::fail_with(const Error& error) {
+  cancel_all();
+  if (request_.stream) {
+    exchange_->write(error_chunk(error));
+    return exchange_->end_stream();
+  }
+  HttpResponse response;
+  response.status = status_of(error) == 503 ? 503 : 500;
+  response.body = error_body(response.status, error.message);
+  exchange_->respond(std::move(response));
+}
+
+void Generation::cancel_all() {
+  done_ = true;
+  for (const Answer& answer : answers_) {
+    if (!answer.choice.ended()) ready_->loop->cancel(answer.ticket);
+  }
+}
+
+}  // namespace cohort::server

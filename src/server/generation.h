@@ -1,0 +1,58 @@
+// A completion request in flight: its sequences in the engine, its answers, its client.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "server/http/exchange.h"
+#include "server/openai/choice.h"
+#include "server/openai/request.h"
+#include "server/openai/response.h"
+#include "server/service.h"
+
+namespace cohort::server {
+
+/// Held by the engine loop's handlers, so it lives until its last sequence has ended. Runs on its exchange's strand.
+class Generation : public std::enable_shared_from_this<Generation> {
+ public:
+  /// Tokenises, submits and answers, now or as tokens come; errors become the answer.
+  static void start(const std::shared_ptr<Exchange>& exchange, std::shared_ptr<const Ready> ready,
+                    GenerationRequest request);
+
+  Generation(std::shared_ptr<Exchange> exchange, std::shared_ptr<const Ready> ready, GenerationRequest request);
+
+ private:
+  Expected<void> submit();
+  void push(size_t index, const TokenEvent& event);
+  void finish();
+  void fail_with(const Error& error);
+  void cancel_all();
+  bool logprobs() const { return request_.sampling.logprobs >= 0; }
+
+  std::shared_ptr<Exchange> exchange_;
+  std::shared_ptr<const Ready> ready_;
+  GenerationRequest request_;
+  AnswerHead head_;
+  Usage usage_;
+  struct Answer {
+    Choice choice;
+    Ticket ticket = 0;
+    FinishedChoice finished;  // grows when the answer is not streamed
+  };
+  std::vector<Answer> answers_;
+  size_t open_ = 0;  // answers that have not ended
+  bool done_ = false;
+};
+
+/// Token ids of a prompt as the request means it. Errors: invalid_argument (empty, and the model has no token that
+/// begins a text; no chat template; the conversation does not fit it), those of the tokenizer.
+Expected<std::vector<int32_t>> encode_prompt(const TextModel& text, const Prompt& prompt);
+Expected<std::string> render_messages(const TextModel& text, const nlohmann::ordered_json& messages,
+                                      bool add_generation_prompt, const nlohmann::ordered_json& variables);
+
+/// What SequenceRequests a request becomes, for each prompt `choices` of them; `seed` where the request has none.
+Expected<std::vector<SequenceRequest>> make_sequences(const GenerationRequest& request, const Ready& ready,
+                                                      uint64_t seed);
+
+}  // namespace cohort::server

@@ -1,0 +1,301 @@
+#include "server/http/connection.h"
+
+#include <fmt/format.h>
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/http/read.hpp>
+
+#include "base/log.h"
+#include "server/openai/response.h"
+
+namespace cohort::server {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+
+namespace {
+
+/// Bytes of further requests that are read ahead while one is answered.
+constexpr size_t kReadAhead = size_t{64} << 10;
+/// What is read and thrown away so that a client which still sends gets to see the refusal.
+constexpr size_t kLingerBytes = size_t{64} << 20;
+constexpr std::chrono::seconds kLingerTime{2};
+
+std::string_view reason_of(int status) {
+  const auto text = http::obsolete_reason(static_cast<http::status>(status));
+  return {text.data(), text.size()};
+}
+
+template <class View>
+std::string to_string(const View& view) {
+  return std::string(view.data(), view.size());
+}
+
+}  // namespace
+
+Connection::Connection(asio::ip::tcp::socket socket, ConnectionContext& context)
+    : context_(context), stream_(std::move(socket)), buffer_(kReadAhead + context.options.header_limit) {
+  ++context_.open;
+  Code ignored;
+  stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
+  stream_.socket().set_option(asio::socket_base::keep_alive(true), ignored);
+}
+
+Connection::~Connection() {
+  --context_.open;
+}
+
+void Connection::start() {
+  post([this] { read_header(); });
+}
+
+void Connection::close_if_idle() {
+  post([this] {
+    if (waiting_) close();
+  });
+}
+
+void Connection::post(std::function<void()> task) {
+  asio::post(stream_.get_executor(), [self = self(), task = std::move(task)] { task(); });
+}
+
+void Connection::read_header() {
+  if (context_.closing) return close();
+  waiting_ = true;
+  parser_.emplace();
+  parser_->header_limit(static_cast<uint32_t>(context_.options.header_limit));
+  parser_->body_limit(context_.options.body_limit);
+  stream_.expires_after(context_.options.idle_timeout);
+  http::async_read_header(stream_, buffer_, *parser_, [self = self()](Code code, size_t) { self->header_read(code); });
+}
+
+void Connection::header_read(Code code) {
+  if (closed_) return;
+  if (code == http::error::header_limit || code == http::error::buffer_overflow) {
+    return refuse(431, fmt::format("the header is larger than {} bytes", context_.options.header_limit));
+  }
+  if (code == http::error::body_limit) {
+    return refuse(413, fmt::format("the body is larger than {} bytes", context_.options.body_limit));
+  }
+  if (code == http::error::end_of_stream || code == beast::error::timeout || code == asio::error::operation_aborted ||
+      code == asio::error::eof || code == asio::error::connection_reset || code == http::error::partial_message) {
+    return close();
+  }
+  if (code) return refuse(400, fmt::format("the request is not HTTP/1.1: {}", code.message()));
+  waiting_ = false;
+  const auto expect = parser_->get()[http::field::expect];
+  if (!beast::iequals(expect, "100-continue")) return read_body();
+  static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+  stream_.expires_after(context_.options.write_timeout);
+  asio::async_write(stream_, asio::buffer(kContinue.data(), kContinue.size()), [self = self()](Code error, size_t) {
+    if (error) return self->close();
+    self->read_body();
+  });
+}
+
+void Connection::read_body() {
+  stream_.expires_after(context_.options.body_timeout);
+  http::async_read(stream_, buffer_, *parser_, [self = self()](Code code, size_t) { self->body_read(code); });
+}
+
+void Connection::body_read(Code code) {
+  if (closed_) return;
+  if (code == http::error::body_limit) {
+    return refuse(413, fmt::format("the body is larger than {} bytes", context_.options.body_limit));
+  }
+  if (code == asio::error::eof || code == http::error::partial_message || code == asio::error::connection_reset ||
+      code == asio::error::operation_aborted || code == http::error::end_of_stream || code == beast::error::timeout) {
+    return close();
+  }
+  if (code) return refuse(400, fmt::format("the request is not HTTP/1.1: {}", code.message()));
+  dispatch();
+}
+
+/// An answer to something that is no request; the connection cannot go on after it.
+void Connection::refuse(int status, std::string_view message) {
+  waiting_ = false;
+  answering_ = true;
+  keep_alive_ = false;
+  head_only_ = false;
+  respond({.status = status, .content_type = "application/json", .body = error_body(status, message), .headers = {}});
+}
+
+void Connection::dispatch() {
+  auto message = parser_->release();
+  const std::string target = to_string(message.target());
+  const size_t question = target.find('?');
+  request_ = {};
+  request_.method = to_string(message.method_string());
+  request_.path = target.substr(0, question);
+  if (question != std::string::npos) request_.query = target.substr(question + 1);
+  request_.content_type = to_string(message[http::field::content_type]);
+  request_.authorization = to_string(message[http::field::authorization]);
+  request_.body = std::move(message.body());
+  keep_alive_ = message.keep_alive();
+  chunked_ = message.version() >= 11;
+  head_only_ = request_.method == "HEAD";
+  if (head_only_) request_.method = "GET";
+  answering_ = true;
+  complete_ = false;
+  const std::shared_ptr<Exchange> exchange = shared_from_this();
+  watch();
+  context_.handler(exchange);
+}
+
+/// While a request is answered, a read shows whether the client is still there; what it sends early is kept for later.
+void Connection::watch() {
+  if (watching_ || !answering_ || closed_ || buffer_.size() >= kReadAhead) return;
+  watching_ = true;
+  stream_.socket().async_read_some(buffer_.prepare(4096), [self = self()](Code code, size_t bytes) {
+    self->watching_ = false;
+    self->buffer_.commit(bytes);
+    if (self->closed_) return;
+    if (code == asio::error::operation_aborted || !code) {
+      if (self->complete_) return self->next_request();
+      return self->watch();
+    }
+    if (self->answering_) return self->gone();
+    // The answer was complete and is still being written, or the next request is due.
+    self->keep_alive_ = false;
+    if (self->complete_) self->close();
+  });
+}
+
+void Connection::gone() {
+  const auto callback = std::exchange(on_gone_, {});
+  answering_ = false;
+  close();
+  if (callback) post(callback);  // not from within what the callback's owner is doing
+}
+
+void Connection::close() {
+  if (closed_) return;
+  closed_ = true;
+  waiting_ = false;
+  Code ignored;
+  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+  stream_.close();
+}
+
+void Connection::on_gone(std::function<void()> callback) {
+  on_gone_ = std::move(callback);
+  if (closed_ && on_gone_) post(std::exchange(on_gone_, {}));
+}
+
+std::string Connection::head(int status, std::string_view content_type) const {
+  return fmt::format(
+             "HTTP/1.1 {} {}\r\nServer: cohort\r\nContent-Type: {}\r\nX-Content-Type-Options: nosniff\r\nConnection: "
+             "{}\r\n",
+             status, reason_of(status), content_type, keep_alive_ ? "keep-alive" : "close") +
+         context_.options.extra_headers;
+}
+
+void Connection::respond(HttpResponse response) {
+  if (!answering_) return;
+  answering_ = false;
+  on_gone_ = {};
+  if (context_.closing) keep_alive_ = false;
+  std::string out = head(response.status, response.content_type);
+  for (const auto& [name, value] : response.headers) out += fmt::format("{}: {}\r\n", name, value);
+  if (response.status != 204) out += fmt::format("Content-Length: {}\r\n", response.body.size());
+  out += "\r\n";
+  if (!head_only_) out += response.body;
+  send(std::move(out));
+  answered();
+}
+
+void Connection::begin_stream(std::string_view content_type) {
+  if (!answering_) return;
+  if (!chunked_ || context_.closing) keep_alive_ = false;
+  std::string out = head(200, content_type);
+  out += "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n";
+  if (chunked_) out += "Transfer-Encoding: chunked\r\n";
+  send(out + "\r\n");
+}
+
+void Connection::write(std::string text) {
+  if (!answering_ || text.empty()) return;
+  send(chunked_ ? fmt::format("{:x}\r\n{}\r\n", text.size(), text) : std::move(text));
+}
+
+void Connection::end_stream() {
+  if (!answering_) return;
+  answering_ = false;
+  on_gone_ = {};
+  if (chunked_) send("0\r\n\r\n");
+  answered();
+}
+
+void Connection::send(std::string bytes) {
+  if (closed_) return;
+  unsent_bytes_ += bytes.size();
+  const bool streaming = answering_;
+  if (streaming && unsent_bytes_ > context_.options.unsent_limit) {
+    log::warning("a client reads too slowly ({} bytes unread); its connection is closed", unsent_bytes_);
+    return gone();
+  }
+  unsent_.push_back(std::move(bytes));
+  if (!writing_) flush();
+}
+
+/// Writes all that waits in one go.
+void Connection::flush() {
+  writing_ = true;
+  auto batch = std::make_shared<std::string>();
+  batch->reserve(unsent_bytes_);
+  for (const std::string& piece : unsent_) *batch += piece;
+  unsent_.clear();
+  stream_.expires_after(context_.options.write_timeout);
+  asio::async_write(stream_, asio::buffer(*batch), [self = self(), batch](Code code, size_t) {
+    self->writing_ = false;
+    self->unsent_bytes_ -= batch->size();
+    if (self->closed_) return;
+    if (code) return self->answering_ ? self->gone() : self->close();
+    if (!self->unsent_.empty()) return self->flush();
+    if (!self->answering_) self->answered();
+  });
+}
+
+/// The answer is complete; when it has been written, the next request is read.
+void Connection::answered() {
+  if (writing_ || closed_) return;
+  if (!keep_alive_) {
+    stream_.expires_after(kLingerTime);
+    Code ignored;
+    stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+    if (!watching_) return linger();
+    // The outstanding read sees the client close; the timer below bounds that.
+    complete_ = true;
+    stream_.socket().cancel(ignored);
+    return;
+  }
+  complete_ = true;
+  if (watching_) {
+    Code ignored;
+    stream_.socket().cancel(ignored);
+    return;
+  }
+  next_request();
+}
+
+void Connection::next_request() {
+  complete_ = false;
+  if (!keep_alive_) return linger();
+  read_header();
+}
+
+void Connection::linger() {
+  if (closed_) return;
+  if (lingered_ > kLingerBytes) return close();
+  if (lingered_ == 0) stream_.expires_after(kLingerTime);
+  buffer_.clear();
+  stream_.async_read_some(buffer_.prepare(16384), [self = self()](Code code, size_t bytes) {
+    self->lingered_ += bytes + 1;
+    if (code || self->closed_) return self->close();
+    self->linger();
+  });
+}
+
+}  // namespace cohort::server

@@ -1,0 +1,49 @@
+// One HTTP request and the answer to it, as handlers see them; nothing here knows sockets.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace cohort::server {
+
+struct HttpRequest {
+  std::string method;  // "GET"
+  std::string path;    // without the query
+  std::string query;
+  std::string content_type, authorization;
+  std::string body;
+};
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::string body;
+  std::vector<std::pair<std::string, std::string>> headers;  // beside the usual ones
+};
+
+/// All members are called on the exchange's own strand, that is, from the handler itself or from what post() runs.
+class Exchange : public std::enable_shared_from_this<Exchange> {
+ public:
+  virtual ~Exchange() = default;
+  virtual const HttpRequest& request() const = 0;
+
+  /// The whole answer; once, and not after begin_stream.
+  virtual void respond(HttpResponse response) = 0;
+  /// An answer in pieces: begin_stream, write as often as needed, end_stream.
+  virtual void begin_stream(std::string_view content_type) = 0;
+  virtual void write(std::string text) = 0;
+  virtual void end_stream() = 0;
+
+  /// Called at most once, when the client goes away before the answer is complete; nothing may be sent then.
+  virtual void on_gone(std::function<void()> callback) = 0;
+  /// Runs `task` on the strand; callable from any thread.
+  virtual void post(std::function<void()> task) = 0;
+};
+
+using HttpHandler = std::function<void(const std::shared_ptr<Exchange>&)>;
+
+}  // namespace cohort::server

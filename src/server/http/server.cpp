@@ -1,0 +1,132 @@
+#include "server/http/server.h"
+
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "server/http/connection.h"
+
+namespace cohort::server {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+struct HttpServer::Impl {
+  ConnectionContext context;
+  std::mutex mutex;
+  std::vector<std::weak_ptr<Connection>> connections;  // guarded; the expired ones are dropped now and then
+  asio::io_context io;                                 // destroyed first: its pending operations hold the connections
+  asio::strand<asio::io_context::executor_type> strand{io.get_executor()};
+  tcp::acceptor acceptor{strand};
+  asio::steady_timer retry{strand};
+  std::vector<std::thread> threads;
+
+  Expected<void> listen();
+  void accept();
+  void add(tcp::socket socket);
+};
+
+Expected<void> HttpServer::Impl::listen() {
+  const HttpOptions& o = context.options;
+  boost::system::error_code code;
+  const auto address = asio::ip::make_address(o.host == "localhost" ? "127.0.0.1" : o.host, code);
+  if (code) {
+    return fail(ErrorCode::invalid_argument, "--host is '{}'; expected an address such as 127.0.0.1, 0.0.0.0 or ::1",
+                o.host);
+  }
+  const tcp::endpoint endpoint(address, o.port);
+  acceptor.open(endpoint.protocol(), code);
+  if (!code) acceptor.set_option(asio::socket_base::reuse_address(true), code);
+  if (!code) acceptor.bind(endpoint, code);
+  if (!code) acceptor.listen(asio::socket_base::max_listen_connections, code);
+  if (code) {
+    return fail(ErrorCode::io, "cannot listen on {}:{}: {} (choose another address with --host and --port)", o.host,
+                o.port, code.message());
+  }
+  return {};
+}
+
+void HttpServer::Impl::accept() {
+  acceptor.async_accept(asio::make_strand(io), [this](boost::system::error_code code, tcp::socket socket) {
+    if (code == asio::error::operation_aborted || !acceptor.is_open()) return;
+    if (code) {  // out of file descriptors, mostly: others will be closed
+      retry.expires_after(std::chrono::milliseconds(100));
+      retry.async_wait([this](boost::system::error_code cancelled) {
+        if (!cancelled) accept();
+      });
+      return;
+    }
+    add(std::move(socket));
+    accept();
+  });
+}
+
+void HttpServer::Impl::add(tcp::socket socket) {
+  if (context.open >= context.options.connections) {
+    log::warning("a connection is refused: {} are open, the limit", context.open.load());
+    return;  // the socket closes
+  }
+  auto connection = std::make_shared<Connection>(std::move(socket), context);
+  {
+    const std::scoped_lock lock(mutex);
+    if (connections.size() >= 64 && connections.size() > 2 * context.open)
+      std::erase_if(connections, [](const auto& weak) { return weak.expired(); });
+    connections.push_back(connection);
+  }
+  connection->start();
+}
+
+HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Expected<std::unique_ptr<HttpServer>> HttpServer::create(const HttpOptions& options, HttpHandler handler) {
+  auto impl = std::make_unique<Impl>();
+  impl->context.options = options;
+  impl->context.handler = std::move(handler);
+  COHORT_TRY(impl->listen());
+  impl->accept();
+  for (int i = 0; i < std::max(options.threads, 1); ++i) {
+    impl->threads.emplace_back([io = &impl->io] { io->run(); });
+  }
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
+}
+
+void HttpServer::stop() {
+  impl_->io.stop();
+  for (std::thread& thread : impl_->threads) thread.join();
+  impl_->threads.clear();
+}
+
+HttpServer::~HttpServer() {
+  stop();
+}
+
+uint16_t HttpServer::port() const {
+  boost::system::error_code code;
+  return impl_->acceptor.local_endpoint(code).port();
+}
+
+size_t HttpServer::connections() const {
+  return impl_->context.open;
+}
+
+void HttpServer::stop_accepting() {
+  impl_->context.closing = true;
+  asio::post(impl_->strand, [impl = impl_.get()] {
+    boost::system::error_code ignored;
+    impl->acceptor.close(ignored);
+    impl->retry.cancel();
+  });
+  const std::scoped_lock lock(impl_->mutex);
+  for (const auto& weak : impl_->connections) {
+    if (const auto connection = weak.lock()) connection->close_if_idle();
+  }
+}
+
+}  // namespace cohort::server

@@ -1,0 +1,311 @@
+#include "server/openai/request.h"
+
+#include <array>
+#include <charconv>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "server/openai/fields.h"
+
+namespace cohort::server {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+namespace {
+
+constexpr int64_t kMaxToken = INT32_MAX;
+
+Expected<std::vector<int32_t>> parse_token_ids(const json& array, const std::string& name) {
+  std::vector<int32_t> ids;
+  ids.reserve(array.size());
+  for (const json& item : array) {
+    if (!item.is_number_integer() || item.get<int64_t>() < 0 || item.get<int64_t>() > kMaxToken) {
+      return fail(ErrorCode::invalid_argument, "'{}' holds {} at [{}]; expected a token id", name, shown(item),
+                  ids.size());
+    }
+    ids.push_back(item.get<int32_t>());
+  }
+  return ids;
+}
+
+/// A string, token ids, or an array of either.
+Expected<std::vector<Prompt>> parse_prompts(const json* prompt) {
+  if (prompt == nullptr) return fail(ErrorCode::invalid_argument, "'prompt' is missing; give a string");
+  if (prompt->is_string()) return std::vector<Prompt>{prompt->get<std::string>()};
+  if (!prompt->is_array() || prompt->empty()) {
+    return fail(ErrorCode::invalid_argument,
+                "'prompt' is {}; expected a string, token ids, or a non-empty array of either", shown(*prompt));
+  }
+  if (prompt->front().is_number()) {
+    COHORT_ASSIGN(std::vector<int32_t> ids, parse_token_ids(*prompt, "prompt"));
+    return std::vector<Prompt>{std::move(ids)};
+  }
+  if (prompt->size() > kMaxPrompts) {
+    return fail(ErrorCode::invalid_argument, "'prompt' has {} prompts; at most {} are allowed", prompt->size(),
+                kMaxPrompts);
+  }
+  std::vector<Prompt> prompts;
+  for (const json& item : *prompt) {
+    const std::string name = fmt::format("prompt[{}]", prompts.size());
+    if (item.is_string()) {
+      prompts.emplace_back(item.get<std::string>());
+    } else if (item.is_array()) {
+      COHORT_ASSIGN(std::vector<int32_t> ids, parse_token_ids(item, name));
+      prompts.emplace_back(std::move(ids));
+    } else {
+      return fail(ErrorCode::invalid_argument, "'{}' is {}; expected a string or token ids", name, shown(item));
+    }
+  }
+  return prompts;
+}
+
+Expected<void> parse_stop(Fields& fields, std::vector<std::string>& stop) {
+  const json* value = fields.take("stop");
+  if (value == nullptr) return {};
+  if (value->is_string()) {
+    stop.push_back(value->get<std::string>());
+  } else if (value->is_array()) {
+    for (const json& item : *value) {
+      if (!item.is_string()) return fail(ErrorCode::invalid_argument, "'stop' holds {}; expected strings", shown(item));
+      stop.push_back(item.get<std::string>());
+    }
+  } else {
+    return fail(ErrorCode::invalid_argument, "'stop' is {}; expected a string or an array of strings", shown(*value));
+  }
+  if (stop.size() > static_cast<size_t>(kMaxStopStrings)) {
+    return fail(ErrorCode::invalid_argument, "'stop' has {} strings; at most {} are allowed", stop.size(),
+                kMaxStopStrings);
+  }
+  for (const std::string& text : stop) {
+    if (text.empty() || text.size() > static_cast<size_t>(kMaxStopBytes)) {
+      return fail(ErrorCode::invalid_argument, "'stop' holds a string of {} bytes; expected 1 to {}", text.size(),
+                  kMaxStopBytes);
+    }
+  }
+  return {};
+}
+
+/// {"token id": bias}
+Expected<void> parse_logit_bias(Fields& fields, SamplingParams& sampling) {
+  const json* value = fields.take("logit_bias");
+  if (value == nullptr) return {};
+  if (!value->is_object()) {
+    return fail(ErrorCode::invalid_argument, "'logit_bias' is {}; expected an object of token ids and numbers",
+                shown(*value));
+  }
+  for (const auto& [key, bias] : value->items()) {
+    int32_t token = 0;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), token);
+    if (error != std::errc() || end != key.data() + key.size() || token < 0) {
+      return fail(ErrorCode::invalid_argument, "'logit_bias' has the key {}; expected a token id", shown(json(key)));
+    }
+    const double number = bias.is_number() ? bias.get<double>() : 1e9;
+    if (!(number >= -100 && number <= 100)) {
+      return fail(ErrorCode::invalid_argument, "'logit_bias' of token {} is {}; expected -100 to 100", token,
+                  shown(bias));
+    }
+    // -100 is documented as a ban, 100 as the only choice; large biases do both within f32.
+    const double factor = number <= -100 || number >= 100 ? 1000 : 1;
+    sampling.logit_bias.emplace_back(token, static_cast<float>(number * factor));
+  }
+  return {};
+}
+
+Expected<void> parse_sampling(Fields& fields, GenerationRequest& request) {
+  SamplingParams& s = request.sampling;
+  // OpenAI's defaults: the model's own distribution.
+  s.temperature = 1;
+  s.top_k = 0;
+  s.top_p = 1;
+  s.min_p = 0;
+  s.penalty_window = -1;
+  COHORT_TRY(fields.number("temperature", 0, 100, s.temperature));
+  COHORT_TRY(fields.number("top_p", 0, 1, s.top_p));
+  COHORT_TRY(fields.number("min_p", 0, 1, s.min_p));
+  COHORT_TRY(fields.integer("top_k", -1, 1 << 30, s.top_k));
+  if (s.top_k == -1) s.top_k = 0;  // vLLM's spelling of "off"
+  COHORT_TRY(fields.number("presence_penalty", -2, 2, s.presence_penalty));
+  COHORT_TRY(fields.number("frequency_penalty", -2, 2, s.frequency_penalty));
+  COHORT_TRY(fields.number("repeat_penalty", 0.01, 100, s.repeat_penalty));
+  COHORT_TRY(fields.number("repetition_penalty", 0.01, 100, s.repeat_penalty));  // vLLM's spelling
+  COHORT_TRY(parse_logit_bias(fields, s));
+  COHORT_ASSIGN(const std::optional<int64_t> seed, fields.optional_integer("seed", 0, INT64_MAX));
+  request.has_seed = seed.has_value();
+  if (seed) s.seed = static_cast<uint64_t>(*seed);
+  return {};
+}
+
+Expected<void> parse_logprobs(Fields& fields, GenerationRequest& request) {
+  if (request.api == Api::completions) {
+    int32_t logprobs = -1;
+    if (const json* value = fields.take("logprobs"); value != nullptr && *value == false) return {};
+    COHORT_TRY(fields.integer("logprobs", 0, kMaxTopLogprobs, logprobs));
+    request.sampling.logprobs = logprobs;
+    return {};
+  }
+  bool wanted = false;
+  COHORT_TRY(fields.boolean("logprobs", wanted));
+  COHORT_ASSIGN(const std::optional<int64_t> top, fields.optional_integer("top_logprobs", 0, kMaxTopLogprobs));
+  if (top && *top > 0 && !wanted)
+    return fail(ErrorCode::invalid_argument, "'top_logprobs' is {} but 'logprobs' is not true; set both", *top);
+  if (wanted) request.sampling.logprobs = static_cast<int32_t>(top.value_or(0));
+  return {};
+}
+
+Expected<void> parse_stream(Fields& fields, GenerationRequest& request) {
+  COHORT_TRY(fields.boolean("stream", request.stream));
+  const json* options = fields.take("stream_options");
+  if (options == nullptr) return {};
+  if (!options->is_object())
+    return fail(ErrorCode::invalid_argument, "'stream_options' is {}; expected an object", shown(*options));
+  if (!request.stream) return fail(ErrorCode::invalid_argument, "'stream_options' needs 'stream': true");
+  Fields inner(*options, "stream_options.");
+  COHORT_TRY(inner.boolean("include_usage", request.include_usage));
+  return inner.finish();
+}
+
+/// What other servers know and this one does not (yet).
+Expected<void> refuse_unsupported(Fields& fields, Api api) {
+  if (const json* format = fields.take("response_format"); format != nullptr && *format != json{{"type", "text"}}) {
+    return fail(ErrorCode::unsupported,
+                "'response_format' is not supported by this server; leave it out, or send {{\"type\":\"text\"}}");
+  }
+  struct Refused {
+    const char* name;
+    json neutral;
+  };
+  for (const Refused& r :
+       {Refused{"tools", json::array()}, Refused{"tool_choice", "none"}, Refused{"functions", json::array()},
+        Refused{"function_call", "none"}, Refused{"parallel_tool_calls", true}, Refused{"grammar", ""},
+        Refused{"json_schema", nullptr}, Refused{"store", false}, Refused{"metadata", json::object()},
+        Refused{"service_tier", "auto"}, Refused{"reasoning_effort", nullptr},
+        Refused{"modalities", json::array({"text"})}, Refused{"audio", nullptr}, Refused{"prediction", nullptr},
+        Refused{"web_search_options", nullptr}}) {
+    COHORT_TRY(fields.unsupported(r.name, r.neutral));
+  }
+  if (api == Api::completions) {
+    COHORT_TRY(fields.unsupported("echo", false));
+    COHORT_TRY(fields.unsupported("suffix", ""));
+  }
+  return {};
+}
+
+Expected<void> parse_length(Fields& fields, GenerationRequest& request) {
+  COHORT_ASSIGN(std::optional<int64_t> tokens, fields.optional_integer("max_tokens", 1, INT32_MAX));
+  COHORT_ASSIGN(const std::optional<int64_t> newer, fields.optional_integer("max_completion_tokens", 1, INT32_MAX));
+  if (tokens && newer && *tokens != *newer) {
+    return fail(ErrorCode::invalid_argument, "'max_tokens' is {} and 'max_completion_tokens' is {}; send one of them",
+                *tokens, *newer);
+  }
+  if (!tokens) tokens = newer;
+  if (tokens) request.max_tokens = static_cast<int32_t>(*tokens);
+  COHORT_TRY(fields.integer("n", 1, kMaxChoices, request.choices));
+  COHORT_ASSIGN(const std::optional<int64_t> best_of, fields.optional_integer("best_of", 1, kMaxChoices));
+  if (best_of && *best_of != request.choices) {
+    return fail(ErrorCode::unsupported, "'best_of' is {} and 'n' is {}; only equal values are supported", *best_of,
+                request.choices);
+  }
+  COHORT_TRY(fields.boolean("ignore_eos", request.ignore_eos));
+  return {};
+}
+
+/// A text, or parts that are texts: those are joined.
+Expected<ordered_json> parse_content(const json& content, const std::string& path) {
+  if (content.is_string() || content.is_null()) return ordered_json(content);
+  if (!content.is_array()) {
+    return fail(ErrorCode::invalid_argument, "'{}' is {}; expected a string or an array of text parts", path,
+                shown(content));
+  }
+  std::string text;
+  for (size_t i = 0; i < content.size(); ++i) {
+    const json& part = content[i];
+    const std::string name = fmt::format("{}[{}]", path, i);
+    if (!part.is_object())
+      return fail(ErrorCode::invalid_argument, "'{}' is {}; expected an object", name, shown(part));
+    Fields fields(part, name + ".");
+    std::string type;
+    COHORT_TRY(fields.string("type", type));
+    if (type != "text") {
+      return fail(ErrorCode::unsupported, "'{}.type' is {}; this server reads only \"text\"", name, shown(json(type)));
+    }
+    std::string piece;
+    COHORT_TRY(fields.string("text", piece));
+    COHORT_TRY(fields.finish());
+    text += piece;
+  }
+  return ordered_json(std::move(text));
+}
+
+}  // namespace
+
+Expected<ordered_json> parse_messages(const json& messages, std::string_view path) {
+  if (!messages.is_array() || messages.empty()) {
+    return fail(ErrorCode::invalid_argument, "'{}' is {}; expected a non-empty array of messages", path,
+                shown(messages));
+  }
+  ordered_json out = ordered_json::array();
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const json& message = messages[i];
+    const std::string name = fmt::format("{}[{}]", path, i);
+    if (!message.is_object())
+      return fail(ErrorCode::invalid_argument, "'{}' is {}; expected an object", name, shown(message));
+    Fields fields(message, name + ".");
+    std::string role;
+    COHORT_TRY(fields.string("role", role));
+    if (role.empty()) return fail(ErrorCode::invalid_argument, "'{}.role' is missing; give \"user\", say", name);
+    ordered_json one{{"role", role}};
+    const json* content = fields.take("content");
+    COHORT_ASSIGN(one["content"], parse_content(content == nullptr ? json() : *content, name + ".content"));
+    for (const char* text : {"name", "reasoning_content", "tool_call_id"}) {
+      std::string value;
+      COHORT_TRY(fields.string(text, value));
+      if (!value.empty()) one[text] = value;
+    }
+    if (const json* calls = fields.take("tool_calls")) {
+      if (!calls->is_array())
+        return fail(ErrorCode::invalid_argument, "'{}.tool_calls' is {}; expected an array", name, shown(*calls));
+      one["tool_calls"] = ordered_json(*calls);
+    }
+    COHORT_TRY(fields.unsupported("refusal", ""));
+    COHORT_TRY(fields.finish());
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+Expected<GenerationRequest> parse_generation_request(Api api, std::string_view body) {
+  COHORT_ASSIGN(const json root, parse_json(body, "the body"));
+  if (!root.is_object())
+    return fail(ErrorCode::invalid_argument, "the body is {}; expected a JSON object", shown(root));
+  Fields fields(root, "");
+  GenerationRequest request;
+  request.api = api;
+  COHORT_TRY(fields.string("model", request.model));
+  if (api == Api::completions) {
+    COHORT_ASSIGN(request.prompts, parse_prompts(fields.take("prompt")));
+  } else {
+    const json* messages = fields.take("messages");
+    if (messages == nullptr) return fail(ErrorCode::invalid_argument, "'messages' is missing; give an array");
+    COHORT_ASSIGN(request.messages, parse_messages(*messages, "messages"));
+    COHORT_TRY(fields.boolean("add_generation_prompt", request.add_generation_prompt));
+    if (const json* variables = fields.take("chat_template_kwargs")) {
+      if (!variables->is_object()) {
+        return fail(ErrorCode::invalid_argument, "'chat_template_kwargs' is {}; expected an object", shown(*variables));
+      }
+      request.template_variables = ordered_json(*variables);
+    }
+  }
+  COHORT_TRY(parse_sampling(fields, request));
+  COHORT_TRY(parse_logprobs(fields, request));
+  COHORT_TRY(parse_length(fields, request));
+  COHORT_TRY(parse_stop(fields, request.stop));
+  COHORT_TRY(parse_stream(fields, request));
+  COHORT_TRY(refuse_unsupported(fields, api));
+  std::string user;
+  COHORT_TRY(fields.string("user", user));  // says who asks; nothing depends on it
+  COHORT_TRY(fields.finish());
+  return request;
+}
+
+}  // namespace cohort::server

@@ -1,0 +1,54 @@
+// The bodies that OpenAI's clients expect. Pure functions of what was generated.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/error.h"
+#include "server/openai/choice.h"
+#include "server/openai/request.h"
+
+namespace cohort::server {
+
+/// What all bodies of one answer share.
+struct AnswerHead {
+  Api api = Api::completions;
+  std::string id, model;
+  int64_t created = 0;  // Unix seconds
+};
+
+struct Usage {
+  int64_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
+};
+
+/// A finished choice of an answer that is not streamed.
+struct FinishedChoice {
+  std::string text;
+  std::vector<TokenInfo> tokens;
+  std::string_view finish_reason;
+};
+
+nlohmann::ordered_json usage_json(const Usage& usage);
+/// The whole answer.
+std::string answer_body(const AnswerHead& head, const std::vector<FinishedChoice>& choices, bool logprobs,
+                        const Usage& usage, const text::Tokenizer& tokenizer);
+
+/// Chunks of a stream, each with "data: " in front and an empty line behind.
+std::string role_chunk(const AnswerHead& head, int32_t choice);
+std::string delta_chunk(const AnswerHead& head, int32_t choice, const Delta& delta, std::string_view finish_reason,
+                        bool logprobs, const text::Tokenizer& tokenizer);
+std::string usage_chunk(const AnswerHead& head, const Usage& usage);
+std::string error_chunk(const Error& error);
+inline constexpr std::string_view kDoneChunk = "data: [DONE]\n\n";
+
+/// HTTP status of an error: 400, 404, 503, 500.
+int status_of(const Error& error);
+/// {"error": {message, type, param, code}}; `param` is the field that a message names first in quotes.
+std::string error_body(int status, std::string_view message);
+
+/// JSON text; broken UTF-8 becomes U+FFFD.
+std::string dump(const nlohmann::ordered_json& json);
+
+}  // namespace cohort::server

@@ -1,0 +1,71 @@
+// What handlers work with: the options, the model once it is loaded, and where loading has got to.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "cohort/engine.h"
+#include "server/engine_loop.h"
+#include "text/text_model.h"
+
+namespace cohort::server {
+
+struct ServiceOptions {
+  std::string api_key;      // empty: none is asked for
+  std::string cors_origin;  // empty: browsers may use the server only from its own page
+  std::string alias;        // the model's name in the API; empty: its own
+  size_t queue_limit = 256;
+};
+
+/// A loaded model. Immutable but for the loop, which is thread-safe.
+struct Ready {
+  TextModel text;
+  std::string name;
+  int64_t created = 0;  // Unix seconds
+  std::unique_ptr<EngineLoop> loop;
+};
+
+class Service {
+ public:
+  explicit Service(ServiceOptions options) : options_(std::move(options)) {}
+
+  const ServiceOptions& options() const { return options_; }
+
+  /// Null while loading and after stop().
+  std::shared_ptr<const Ready> ready() const {
+    const std::scoped_lock lock(mutex_);
+    return ready_;
+  }
+  void set_ready(std::shared_ptr<const Ready> ready) {
+    const std::scoped_lock lock(mutex_);
+    ready_ = std::move(ready);
+  }
+
+  struct Loading {
+    std::string what;
+    double fraction = 0;
+    std::optional<Error> error;
+  };
+  Loading loading() const {
+    const std::scoped_lock lock(mutex_);
+    return loading_;
+  }
+  void set_loading(Loading loading) {
+    const std::scoped_lock lock(mutex_);
+    loading_ = std::move(loading);
+  }
+
+  std::atomic<bool> draining{false};
+
+ private:
+  const ServiceOptions options_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<const Ready> ready_;
+  Loading loading_;
+};
+
+}  // namespace cohort::server

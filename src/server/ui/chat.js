@@ -1,0 +1,64 @@
+// A conversation, for models with a chat template.
+import {stream} from "./api.js";
+
+const byId = (id) => document.getElementById(id);
+let messages = [];
+let aborter = null;
+
+function add(role, content) {
+  const item = document.createElement("li");
+  item.className = role;
+  item.textContent = content;
+  byId("messages").append(item);
+  return item;
+}
+
+async function ask(onError) {
+  const question = byId("question").value.trim();
+  if (!question || aborter) return;
+  byId("question").value = "";
+  messages.push({role: "user", content: question});
+  add("user", question);
+  const item = add("assistant", "…");
+  let text = "";
+  const mine = (aborter = new AbortController());
+  try {
+    await stream("v1/chat/completions", {messages, temperature: Number(byId("temperature").value)}, (chunk) => {
+      text += chunk.choices[0]?.delta.content ?? "";
+      item.textContent = text;
+      item.scrollIntoView({block: "nearest"});
+    }, mine.signal);
+  } catch (error) {
+    if (error.name !== "AbortError") onError(error);
+  } finally {
+    if (aborter === mine) aborter = null;
+  }
+  if (text) {
+    messages.push({role: "assistant", content: text});
+  } else {  // nothing was answered: the question can be asked again
+    messages.pop();
+    item.remove();
+  }
+}
+
+export function stopChat() {
+  aborter?.abort();
+}
+
+export function setUpChat(onError) {
+  byId("ask").addEventListener("submit", (event) => {
+    event.preventDefault();
+    ask(onError);
+  });
+  byId("question").addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    ask(onError);
+  });
+  byId("clear").addEventListener("click", () => {
+    stopChat();
+    messages = [];
+    byId("messages").replaceChildren();
+    byId("question").focus();
+  });
+}

@@ -1,0 +1,131 @@
+"""The server as real clients meet it: the openai package, and curl. ctest runs this when the package is installed.
+
+usage: openai_test.py COHORT MODEL.gguf     (exit code 77: skipped)
+"""
+import json
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import unittest
+
+try:
+    import openai
+except ImportError:
+    print("skipped: the Python package openai is not installed (pip install openai)")
+    sys.exit(77)
+
+COHORT, MODEL = sys.argv[1], sys.argv[2]
+
+
+def start(*flags):
+    """A server on a free port: (process, url)."""
+    process = subprocess.Popen(
+        [COHORT, "serve", "-m", MODEL, "--port", "0", "--threads", "1", *flags], stdout=subprocess.PIPE, text=True
+    )
+    for line in process.stdout:
+        if match := re.match(r"Listening on (\S+)", line):
+            return process, match.group(1)
+    raise RuntimeError(f"the server ended with {process.wait()}")
+
+
+class OpenAiTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.process, cls.url = start("--api-key", "secret")
+        cls.client = openai.OpenAI(base_url=cls.url + "/v1", api_key="secret", max_retries=0)
+        cls.model = cls.client.models.list().data[0].id
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.process.terminate()
+        assert cls.process.wait(20) == 0, "SIGTERM drains and ends well"
+        cls.process.stdout.close()
+
+    def complete(self, **fields):
+        fields = {"prompt": "Once upon a time", "max_tokens": 20, "seed": 1} | fields
+        return self.client.completions.create(model=self.model, **fields)
+
+    def test_completion(self):
+        answer = self.complete(logprobs=2)
+        self.assertEqual(answer.object, "text_completion")
+        self.assertIn(answer.choices[0].finish_reason, ("length", "stop"))
+        self.assertEqual(len(answer.choices[0].logprobs.tokens), answer.usage.completion_tokens)
+        self.assertEqual(answer.usage.total_tokens, answer.usage.prompt_tokens + answer.usage.completion_tokens)
+
+    def test_stream_equals_whole(self):
+        whole = self.complete().choices[0].text
+        chunks = list(self.complete(stream=True, stream_options={"include_usage": True}))
+        self.assertEqual("".join(c.choices[0].text for c in chunks if c.choices), whole)
+        self.assertGreater(chunks[-1].usage.completion_tokens, 0)
+
+    def test_n_seed_and_stop(self):
+        first, again = self.complete(n=2), self.complete(n=2)
+        self.assertEqual([c.text for c in first.choices], [c.text for c in again.choices])
+        text = first.choices[0].text
+        stop = text[len(text) // 2]
+        self.assertEqual(self.complete(stop=stop).choices[0].text, text[: text.index(stop)])
+
+    def test_chat(self):
+        props = json.loads(self.curl("/props", "-H", "Authorization: Bearer secret"))
+        messages = [{"role": "user", "content": "Hello"}]
+        ask = lambda **more: self.client.chat.completions.create(
+            model=self.model, messages=messages, max_completion_tokens=10, seed=3, **more)
+        if not props["has_chat_template"]:
+            with self.assertRaises(openai.BadRequestError):
+                ask()
+            return
+        whole = ask(logprobs=True, top_logprobs=2)
+        self.assertEqual(whole.choices[0].message.role, "assistant")
+        self.assertEqual(len(whole.choices[0].logprobs.content[0].top_logprobs), 2)
+        chunks = list(ask(stream=True))
+        self.assertEqual(chunks[0].choices[0].delta.role, "assistant")
+        self.assertEqual("".join(c.choices[0].delta.content or "" for c in chunks), whole.choices[0].message.content)
+
+    def test_errors(self):
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.complete(extra_body={"frobnicate": 1})
+        self.assertIn("frobnicate", str(caught.exception))
+        with self.assertRaises(openai.BadRequestError):
+            self.complete(max_tokens=10**8)
+        with self.assertRaises(openai.NotFoundError):
+            self.client.completions.create(model="gpt-4o", prompt="x")
+        with self.assertRaises(openai.AuthenticationError):
+            openai.OpenAI(base_url=self.url + "/v1", api_key="wrong", max_retries=0).models.list()
+
+    def test_concurrency_changes_nothing(self):
+        prompts = [f"Story {i}: once" for i in range(8)]
+        alone = [self.complete(prompt=p).choices[0].text for p in prompts]
+        together = [None] * 8
+
+        def run(i):
+            together[i] = self.complete(prompt=prompts[i]).choices[0].text
+
+        threads = [threading.Thread(target=run, args=(i,)) for i in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(together, alone)
+
+    def curl(self, path, *flags):
+        return subprocess.run(["curl", "-sS", "--max-time", "30", *flags, self.url + path], check=True,
+                              capture_output=True, text=True).stdout
+
+    @unittest.skipUnless(shutil.which("curl"), "curl is not installed")
+    def test_curl(self):
+        self.assertEqual(json.loads(self.curl("/health")), {"status": "ok"})
+        auth = ("-H", "Authorization: Bearer secret")
+        self.assertIn("vllm:num_requests_running", self.curl("/metrics", *auth))
+        self.assertIn("<title>Cohort</title>", self.curl("/"))
+        body = ("-H", "Content-Type: application/json", "-d")
+        tokens = json.loads(self.curl("/tokenize", *auth, *body, '{"content":"a b"}'))["tokens"]
+        back = self.curl("/detokenize", *auth, *body, json.dumps({"tokens": tokens}))
+        self.assertEqual(json.loads(back)["content"], "a b")
+        stream = self.curl("/v1/completions", *auth, *body, '{"prompt":"x","max_tokens":3,"stream":true}')
+        self.assertTrue(stream.rstrip().endswith("data: [DONE]"))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)

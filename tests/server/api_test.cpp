@@ -1,0 +1,265 @@
+// Every endpoint, with a real socket and a tiny random model.
+#include <algorithm>
+
+#include "fixture.h"
+
+namespace cohort::server {
+namespace {
+
+using nlohmann::json;
+
+class ApiTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { server_ = new TestServer(); }
+  static void TearDownTestSuite() {
+    delete server_;
+    server_ = nullptr;
+  }
+  void TearDown() override { EXPECT_TRUE(server_->no_page_leaked()); }
+  static TestServer* server_;
+};
+TestServer* ApiTest::server_ = nullptr;
+
+TEST_F(ApiTest, CompletionHasTextReasonAndUsage) {
+  const Answer answer = server_->post("/v1/completions", completion("the quick brown", 12));
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  const json body = answer.json();
+  EXPECT_EQ(body["object"], "text_completion");
+  ASSERT_EQ(body["choices"].size(), 1U);
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "length");
+  EXPECT_FALSE(body["choices"][0]["text"].get<std::string>().empty());
+  EXPECT_EQ(body["usage"]["completion_tokens"], 12);
+  const json tokens = server_->post("/tokenize", {{"content", "the quick brown"}}).json()["tokens"];
+  EXPECT_EQ(body["usage"]["prompt_tokens"], tokens.size());
+  EXPECT_EQ(body["usage"]["total_tokens"], tokens.size() + 12);
+}
+
+TEST_F(ApiTest, StreamHasTheBytesOfTheWholeAnswer) {
+  json request = completion("streams and wholes", 40);
+  const json whole = server_->post("/v1/completions", request).json();
+  request["stream"] = true;
+  request["stream_options"] = {{"include_usage", true}};
+  const Answer answer = server_->post("/v1/completions", request);
+  ASSERT_EQ(answer.status, 200);
+  EXPECT_EQ(answer.headers.at("content-type"), "text/event-stream; charset=utf-8");
+  const auto events = events_of(answer.body);
+  ASSERT_GE(events.size(), 3U);
+  EXPECT_EQ(events.back(), "[DONE]");
+  std::string text, reason;
+  json usage;
+  for (size_t i = 0; i + 1 < events.size(); ++i) {
+    const json chunk = json::parse(events[i]);
+    if (chunk.contains("usage")) usage = chunk["usage"];
+    for (const json& choice : chunk["choices"]) {
+      text += choice["text"].get<std::string>();
+      if (choice["finish_reason"].is_string()) reason = choice["finish_reason"];
+    }
+  }
+  EXPECT_EQ(text, whole["choices"][0]["text"]);
+  EXPECT_EQ(reason, "length");
+  EXPECT_EQ(usage["completion_tokens"], 40);
+}
+
+TEST_F(ApiTest, SeveralChoicesDifferAndRepeat) {
+  json request = completion("many worlds", 16, 7);
+  request["n"] = 3;
+  const json first = server_->post("/v1/completions", request).json();
+  const json second = server_->post("/v1/completions", request).json();
+  ASSERT_EQ(first["choices"].size(), 3U);
+  EXPECT_EQ(first["choices"], second["choices"]);
+  EXPECT_NE(first["choices"][0]["text"], first["choices"][1]["text"]);
+  request["n"] = 1;
+  EXPECT_EQ(server_->post("/v1/completions", request).json()["choices"][0], first["choices"][0]);
+}
+
+TEST_F(ApiTest, PromptsInOneRequestAnswerAsAlone) {
+  json request = completion("", 10);
+  request["prompt"] = {"one", "two"};
+  const json both = server_->post("/v1/completions", request).json();
+  ASSERT_EQ(both["choices"].size(), 2U);
+  EXPECT_EQ(both["choices"][1]["text"],
+            server_->post("/v1/completions", completion("two", 10)).json()["choices"][0]["text"]);
+}
+
+TEST_F(ApiTest, TokenIdsAreAPrompt) {
+  const json tokens = server_->post("/tokenize", {{"content", "same thing"}, {"add_special", true}}).json()["tokens"];
+  json request = completion("same thing", 10);
+  const json text = server_->post("/v1/completions", request).json();
+  request["prompt"] = tokens;
+  EXPECT_EQ(server_->post("/v1/completions", request).json()["choices"], text["choices"]);
+}
+
+TEST_F(ApiTest, StopStringsEndTheTextWhereverTokensEnd) {
+  const std::string text = server_->post("/v1/completions", completion("find an end", 60)).json()["choices"][0]["text"];
+  ASSERT_GT(text.size(), 20U);
+  // Ends of several lengths from the middle of what would be written; cut at characters.
+  for (size_t length : {1U, 3U, 7U}) {
+    size_t begin = text.size() / 2;
+    while ((static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) ++begin;
+    size_t end = std::min(begin + length, text.size());
+    while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) ++end;
+    const std::string stop = text.substr(begin, end - begin);
+    json request = completion("find an end", 60);
+    request["stop"] = {stop, "never to be seen"};
+    const json body = server_->post("/v1/completions", request).json();
+    EXPECT_EQ(body["choices"][0]["text"], text.substr(0, text.find(stop)));
+    EXPECT_EQ(body["choices"][0]["finish_reason"], "stop");
+    request["stream"] = true;
+    std::string streamed;
+    const Answer answer = server_->post("/v1/completions", request);
+    for (const std::string& event : events_of(answer.body)) {
+      if (event != "[DONE]") streamed += json::parse(event)["choices"][0]["text"].get<std::string>();
+    }
+    EXPECT_EQ(streamed, text.substr(0, text.find(stop)));
+  }
+}
+
+TEST_F(ApiTest, LogprobsDescribeTheChosenTokens) {
+  json request = completion("how likely", 6);
+  request["temperature"] = 0;
+  request["logprobs"] = 3;
+  const json body = server_->post("/v1/completions", request).json();
+  const json logprobs = body["choices"][0]["logprobs"];
+  ASSERT_EQ(logprobs["tokens"].size(), 6U);
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_LE(logprobs["token_logprobs"][i].get<double>(), 0);
+    EXPECT_EQ(logprobs["top_logprobs"][i].size(), 3U);
+    // Greedy: the chosen token is the most likely one.
+    double best = -1e9;
+    for (const auto& [token, value] : logprobs["top_logprobs"][i].items()) best = std::max(best, value.get<double>());
+    EXPECT_EQ(best, logprobs["token_logprobs"][i].get<double>());
+  }
+}
+
+TEST_F(ApiTest, LogitBiasForcesAndBans) {
+  json request = completion("bias", 4);
+  request["prompt"] = json::array({10, 11, 12});
+  request["logit_bias"] = {{"65", 100}};
+  request["logprobs"] = 0;
+  const json forced = server_->post("/v1/completions", request).json();
+  const json tokens = forced["choices"][0]["logprobs"]["tokens"];
+  ASSERT_EQ(tokens.size(), 4U);
+  for (const json& token : tokens) EXPECT_EQ(token, tokens[0]);
+}
+
+TEST_F(ApiTest, ChatUsesTheTemplateOrSaysThereIsNone) {
+  const json props = server_->get("/props").json();
+  const json messages = {{{"role", "user"}, {"content", "hello"}}};
+  const Answer answer = server_->post("/v1/chat/completions", {{"messages", messages}, {"max_tokens", 5}, {"seed", 1}});
+  const Answer rendered = server_->post("/apply-template", {{"messages", messages}});
+  if (props["has_chat_template"] == true) {
+    ASSERT_EQ(answer.status, 200) << answer.body;
+    EXPECT_EQ(answer.json()["choices"][0]["message"]["role"], "assistant");
+    EXPECT_NE(rendered.json()["prompt"].get<std::string>().find("hello"), std::string::npos);
+  } else {
+    EXPECT_EQ(answer.status, 400);
+    EXPECT_EQ(rendered.status, 400);
+    EXPECT_NE(answer.body.find("/v1/completions"), std::string::npos);
+  }
+}
+
+TEST_F(ApiTest, TokensGoAndComeBack) {
+  const std::string text = "Grüße, 世界! 🙂 tokens";
+  const json tokens = server_->post("/tokenize", {{"content", text}}).json()["tokens"];
+  EXPECT_EQ(server_->post("/detokenize", {{"tokens", tokens}}).json()["content"], text);
+  const json pieces = server_->post("/tokenize", {{"content", text}, {"with_pieces", true}}).json()["tokens"];
+  EXPECT_EQ(pieces.size(), tokens.size());
+  EXPECT_EQ(server_->post("/detokenize", {{"tokens", {1, 1 << 30}}}).status, 400);
+}
+
+TEST_F(ApiTest, ReportsDescribeTheServer) {
+  EXPECT_EQ(server_->get("/health").json()["status"], "ok");
+  const json models = server_->get("/v1/models").json();
+  ASSERT_EQ(models["data"].size(), 1U);
+  const json props = server_->get("/props").json();
+  EXPECT_EQ(props["model"], models["data"][0]["id"]);
+  EXPECT_EQ(props["experts"], 5);
+  EXPECT_GT(props["capacity"]["pages"], 0);
+  EXPECT_TRUE(server_->get("/slots").json().is_array());
+  const Answer metrics = server_->get("/metrics");
+  EXPECT_EQ(metrics.headers.at("content-type"), "text/plain; version=0.0.4; charset=utf-8");
+  for (const char* name : {"vllm:num_requests_running", "vllm:generation_tokens_total",
+                           "cohort_distinct_experts_bucket", "cohort_rows_per_step_count", "cohort_bytes_per_step"}) {
+    EXPECT_NE(metrics.body.find(name), std::string::npos) << name;
+  }
+  const Answer page = server_->get("/");
+  EXPECT_EQ(page.status, 200);
+  EXPECT_EQ(page.headers.at("content-type"), "text/html; charset=utf-8");
+}
+
+TEST_F(ApiTest, ModelNamesAreChecked) {
+  json request = completion("x", 2);
+  request["model"] = server_->get("/props").json()["model"];
+  EXPECT_EQ(server_->post("/v1/completions", request).status, 200);
+  request["model"] = "gpt-4o";
+  EXPECT_EQ(server_->post("/v1/completions", request).status, 404);
+}
+
+TEST_F(ApiTest, PathsMethodsAndTypesAreChecked) {
+  EXPECT_EQ(server_->get("/nowhere").status, 404);
+  EXPECT_EQ(server_->get("/v1/completions").status, 405);
+  Client client(server_->port());
+  client.post("/v1/completions", completion("x", 2).dump(), "text/plain");
+  EXPECT_EQ(client.read().status, 415);
+  client.post("/tokenize", R"({"content":"a"})", "Application/JSON; charset=utf-8");
+  EXPECT_EQ(client.read().status, 200) << "the connection is kept";
+}
+
+TEST(ApiKey, IsAskedForAndCompared) {
+  ServerOptions options;
+  options.service.api_key = "secret";
+  const TestServer server(options);
+  EXPECT_EQ(server.get("/v1/models").status, 401);
+  EXPECT_EQ(server.get("/v1/models", "Authorization: Bearer secreT\r\n").status, 401);
+  EXPECT_EQ(server.get("/v1/models", "Authorization: Bearer secret\r\n").status, 200);
+  EXPECT_EQ(server.get("/health").status, 200);
+}
+
+TEST(Cors, IsOffUnlessAnOriginIsNamed) {
+  {
+    const TestServer server;
+    EXPECT_FALSE(server.get("/health").headers.contains("access-control-allow-origin"));
+  }
+  ServerOptions options;
+  options.service.cors_origin = "https://example.org";
+  const TestServer server(options);
+  EXPECT_EQ(server.get("/health").headers.at("access-control-allow-origin"), "https://example.org");
+  Client client(server.port());
+  client.send("OPTIONS /v1/completions HTTP/1.1\r\nHost: x\r\nOrigin: https://example.org\r\n\r\n");
+  const Answer preflight = client.read();
+  EXPECT_EQ(preflight.headers.at("access-control-allow-headers"), "Authorization, Content-Type");
+}
+
+TEST(Drain, FinishesWhatRunsAndRefusesTheRest) {
+  const TestServer server;
+  Client client(server.port());
+  json request = completion("a long story", 400);
+  request["stream"] = true;
+  client.post("/v1/completions", request.dump());
+  while (server.view().running.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  server.server->drain();
+  const Answer answer = client.read();
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(events_of(answer.body).back(), "[DONE]");
+  EXPECT_TRUE(client.closed_within(5000));
+  for (int i = 0; i < 100 && !server.server->drained(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_TRUE(server.server->drained());
+  EXPECT_THROW(Client(server.port()).get("/health"), std::runtime_error);
+}
+
+TEST(Loading, FailsWithTheReason) {
+  ServerOptions options;
+  options.engine.model = "/no/such/model.gguf";
+  options.http.port = 0;
+  auto server = Server::start(options);
+  ASSERT_TRUE(server);
+  auto ready = (*server)->wait_ready(std::chrono::seconds(20));
+  ASSERT_FALSE(ready);
+  EXPECT_NE(ready.error().message.find("/no/such/model.gguf"), std::string::npos);
+  Client client((*server)->port());
+  client.get("/health");
+  EXPECT_EQ(client.read().status, 503);
+}
+
+}  // namespace
+}  // namespace cohort::server

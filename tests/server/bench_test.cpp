@@ -1,0 +1,51 @@
+// bench serve against a real server.
+#include "fixture.h"
+#include "measure/http_stream.h"
+#include "measure/serve_bench.h"
+
+namespace cohort::server {
+namespace {
+
+TEST(ServeBench, MeasuresEveryLevel) {
+  const TestServer server;
+  ServeBenchOptions options;
+  options.url = "http://127.0.0.1:" + std::to_string(server.port());
+  options.concurrency = {1, 3};
+  options.prompt_tokens = 60;
+  options.shared_prefix_tokens = 20;
+  options.max_tokens = 30;
+  options.repeats = 2;
+  const auto levels = bench_server(options, [](std::string_view) {});
+  ASSERT_TRUE(levels) << levels.error().message;
+  ASSERT_EQ(levels->size(), 2U);
+  for (const ServeBenchLevel& level : *levels) {
+    EXPECT_EQ(level.ok, level.concurrency * 2);
+    EXPECT_EQ(level.failed, 0) << level.failure;
+    EXPECT_EQ(level.completion_tokens, 30);
+    EXPECT_NEAR(level.prompt_tokens, 60, 12);
+    EXPECT_GT(level.first_token_mean, 0);
+    EXPECT_LE(level.gap_p50, level.gap_p99);
+    EXPECT_GT(level.decode_rate.median, 0);
+    EXPECT_GE(level.decode_rate.high, level.decode_rate.low);
+  }
+  EXPECT_EQ(std::ranges::count(serve_bench_csv(*levels), '\n'), 3);
+  EXPECT_EQ(nlohmann::json::parse(serve_bench_json(*levels)).size(), 2U);
+  EXPECT_NE(serve_bench_svg(*levels, "a < b").find("a &lt; b"), std::string::npos);
+}
+
+TEST(ServeBench, SaysWhatTheServerRefused) {
+  const TestServer server;
+  ServeBenchOptions options;
+  options.url = "http://127.0.0.1:" + std::to_string(server.port()) + "/v1/";
+  options.model = "another";
+  const auto levels = bench_server(options, [](std::string_view) {});
+  ASSERT_FALSE(levels);
+  EXPECT_NE(levels.error().message.find("another"), std::string::npos) << levels.error().message;
+  options.url = "ftp://x";
+  EXPECT_FALSE(bench_server(options, [](std::string_view) {}));
+  EXPECT_EQ(parse_url("http://host/prefix/v1/")->base, "/prefix");
+  EXPECT_EQ(parse_url("http://host:81")->port, "81");
+}
+
+}  // namespace
+}  // namespace cohort::server

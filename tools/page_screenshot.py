@@ -1,0 +1,55 @@
+"""Opens the page of a running server in headless Chromium, checks it on a desktop and on a phone, and saves a picture.
+
+usage: page_screenshot.py URL OUT.png       (pip install playwright; Chromium from the distribution)
+"""
+import shutil
+import sys
+import time
+
+from playwright.sync_api import expect, sync_playwright
+
+
+def wait(page, condition, seconds=120):
+    for _ in range(seconds * 10):
+        if page.evaluate(condition):
+            return
+        time.sleep(0.1)
+    raise TimeoutError(condition)
+
+
+def main(url, out):
+    with sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1280, "height": 860}, color_scheme="light")
+        problems, foreign = [], []
+        page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
+        page.on("pageerror", lambda e: problems.append(str(e)))
+        page.on("request", lambda r: foreign.append(r.url) if not r.url.startswith(url) else None)
+        page.goto(url)
+        page.wait_for_selector("body[data-ready=true]", timeout=60000)
+        page.fill("#tokens", "160")
+        page.keyboard.press("Control+Enter")
+        # Polled from here: the page's own policy forbids the evaluation that wait_for_function does inside of it.
+        wait(page, "(() => { const o = [...document.querySelectorAll('.card output')];"
+                   " return o.length >= 4 && o.every((e) => e.textContent.length > 60); })()")
+        wait(page, "Number(document.getElementById('rate').textContent) > 0")
+        page.screenshot(path=out)
+        page.keyboard.press("Escape")
+        expect(page.locator("#stop")).to_be_disabled()
+        expect(page.locator(".card.live")).to_have_count(0)
+        # A phone: nothing is wider than the screen.
+        page.set_viewport_size({"width": 360, "height": 740})
+        width = page.evaluate("document.documentElement.scrollWidth")
+        assert width <= 360, f"the page is {width} pixels wide on a screen of 360"
+        for name in ("button", "input", "textarea"):
+            for element in page.locator(f"{name}:visible").all():
+                element.focus()
+                assert element.evaluate("e => e === document.activeElement"), f"a {name} cannot be focused"
+        assert not problems, problems
+        assert not foreign, foreign
+        browser.close()
+    print(f"{out}: the page works at 1280 and 360 pixels")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1].rstrip("/") + "/", sys.argv[2])
