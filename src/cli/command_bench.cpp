@@ -6,6 +6,8 @@
 
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
+#include "engine/backend_choice.h"
+#include "measure/machine.h"
 #include "measure/steps.h"
 
 namespace cohort::cli {
@@ -14,11 +16,20 @@ namespace {
 struct Arguments {
   StepsOptions steps;
   std::string output = "md";
-  double bandwidth = 0;  // GB/s
+  double bandwidth = -1;  // GB/s; below 0: measured
 };
 
 int run(Arguments& a) {
   a.steps.bandwidth = a.bandwidth * 1e9;
+  if (a.bandwidth < 0) {
+    const auto probes = probe_machine(a.steps.engine.threads > 0 ? a.steps.engine.threads : default_threads());
+    if (!probes) {
+      fmt::print(stderr, "cohort bench steps: cannot measure the memory: {} (give --bandwidth)\n",
+                 probes.error().message);
+      return 1;
+    }
+    a.steps.bandwidth = probes->read_all * 1e9;
+  }
   const bool terminal = ::isatty(STDERR_FILENO) != 0;
   const auto report = bench_steps(a.steps, [&](const std::string& line) {
     fmt::print(stderr, "{}{}{}", terminal ? "\r\033[K" : "", line, terminal ? "" : "\n");
@@ -51,7 +62,7 @@ void add_bench_steps_command(CLI::App& bench, int& exit_code) {
   command->add_option("-r,--repeats", a->steps.repeats, "Repeats; the median counts")
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--bandwidth", a->bandwidth, "GB/s that the roofline refers to (default: none)")
+  command->add_option("--bandwidth", a->bandwidth, "GB/s that the roofline refers to (default: measured now; 0: none)")
       ->type_name("GB/s")
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--same", a->steps.shared_tokens,

@@ -17,10 +17,6 @@ constexpr int32_t kMaxStreams = 65536;
 /// What is left to the operating system and to buffers when the KV cache takes the rest.
 constexpr size_t kReserve = size_t{512} << 20;
 
-int default_threads() {
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
-
 Expected<ActivationMode> parse_activations(std::string_view name) {
   if (name == "canonical") return ActivationMode::canonical;
   if (name == "float") return ActivationMode::float_all;
@@ -29,6 +25,10 @@ Expected<ActivationMode> parse_activations(std::string_view name) {
 }
 
 }  // namespace
+
+int default_threads() {
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
 
 Expected<void> check_options(const EngineOptions& options) {
   const auto in_range = [](std::string_view option, int64_t value, int64_t low, int64_t high) -> Expected<void> {

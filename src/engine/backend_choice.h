@@ -9,6 +9,9 @@
 
 namespace cohort {
 
+/// One per core that this process may use.
+int default_threads();
+
 /// Refuses counts that are out of range; the message names the option.
 Expected<void> check_options(const EngineOptions& options);
 
