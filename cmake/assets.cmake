@@ -1,10 +1,14 @@
 # Embeds the files of the page (src/server/ui) into the binary: one generated source with their bytes. Run as a script
-# (cmake -DOUT=x.cpp "-DFILES=a;b" -P assets.cmake) it writes that source; included, it adds it to the library.
+# (cmake -DOUT=x.cpp -DFOLDER=src/server/ui -P assets.cmake) it writes that source; included, it adds it to the library.
+macro(find_ui_files folder)
+  file(GLOB ui_files ${folder}/*.html ${folder}/*.js ${folder}/*.css ${folder}/*.svg)
+endmacro()
 if(CMAKE_SCRIPT_MODE_FILE)
+  find_ui_files(${FOLDER})
   set(tables "")
   set(entries "")
   set(index 0)
-  foreach(file ${FILES})
+  foreach(file ${ui_files})
     get_filename_component(name ${file} NAME)
     file(READ ${file} hex HEX)
     string(REGEX REPLACE "(................................)" "\\1\n" hex "${hex}")
@@ -30,11 +34,9 @@ std::span<const Asset> assets() {
   return()
 endif()
 
-file(GLOB ui_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/server/ui/*.html ${CMAKE_SOURCE_DIR}/src/server/ui/*.js
-     ${CMAKE_SOURCE_DIR}/src/server/ui/*.css ${CMAKE_SOURCE_DIR}/src/server/ui/*.svg)
+find_ui_files(${CMAKE_SOURCE_DIR}/src/server/ui)
 set(assets_source ${CMAKE_BINARY_DIR}/generated/assets.cpp)
-string(REPLACE ";" "\\;" ui_list "${ui_files}")
 add_custom_command(OUTPUT ${assets_source}
-                   COMMAND ${CMAKE_COMMAND} -DOUT=${assets_source} "-DFILES=${ui_list}" -P ${CMAKE_CURRENT_LIST_FILE}
+                   COMMAND ${CMAKE_COMMAND} -DOUT=${assets_source} -DFOLDER=${CMAKE_SOURCE_DIR}/src/server/ui -P ${CMAKE_CURRENT_LIST_FILE}
                    DEPENDS ${ui_files} ${CMAKE_CURRENT_LIST_FILE} VERBATIM)
 target_sources(cohort_core PRIVATE ${assets_source})
