@@ -27,11 +27,11 @@ def main(url, out):
         page.on("request", lambda r: foreign.append(r.url) if not r.url.startswith(url) else None)
         page.goto(url)
         page.wait_for_selector("body[data-ready=true]", timeout=60000)
-        page.fill("#tokens", "160")
+        page.fill("#tokens", "400")
         page.keyboard.press("Control+Enter")
         # Polled from here: the page's own policy forbids the evaluation that wait_for_function does inside of it.
         wait(page, "(() => { const o = [...document.querySelectorAll('.card output')];"
-                   " return o.length >= 4 && o.every((e) => e.textContent.length > 60); })()")
+                   " return o.length >= 4 && o.every((e) => e.textContent.length > 200); })()")
         wait(page, "Number(document.getElementById('rate').textContent) > 0")
         page.screenshot(path=out)
         page.keyboard.press("Escape")
@@ -42,7 +42,7 @@ def main(url, out):
         width = page.evaluate("document.documentElement.scrollWidth")
         assert width <= 360, f"the page is {width} pixels wide on a screen of 360"
         for name in ("button", "input", "textarea"):
-            for element in page.locator(f"{name}:visible").all():
+            for element in page.locator(f"{name}:visible:enabled").all():
                 element.focus()
                 assert element.evaluate("e => e === document.activeElement"), f"a {name} cannot be focused"
         assert not problems, problems

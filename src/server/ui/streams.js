@@ -39,49 +39,52 @@ export function setCount(count) {
   while (cards.length < count) cards.push(makeCard(cards.length));
 }
 
-async function run(entry, i, signal) {
-  const {card, prompt, output, footer} = entry;
-  output.textContent = "";
-  footer.textContent = "waiting";
-  card.classList.add("live");
-  let tokens = 0, first = 0, reason = "";
+/** Shows a piece of text that came for a card. */
+function append(entry, choice, begin) {
+  const now = performance.now();
+  entry.first ??= now;
+  ++entry.tokens;
+  entry.output.textContent += choice.text;
+  const seconds = (now - entry.first) / 1000;
+  const rate = entry.tokens > 1 && seconds > 0 ? `${((entry.tokens - 1) / seconds).toFixed(1)} tok/s` : "";
+  const ended = choice.finish_reason === "stop" ? "  ended" : "";
+  entry.footer.textContent =
+    `${entry.tokens} tokens  ${rate}  first after ${Math.round(entry.first - begin)} ms${ended}`;
+  if (choice.finish_reason) entry.card.classList.remove("live");
+}
+
+/** One request with all beginnings: a browser opens only six connections to a server, and streams would wait for them. */
+export async function startAll() {
+  stopAll();
+  const mine = (aborter = new AbortController());
+  const running = [...cards];
+  for (const entry of running) {
+    Object.assign(entry, {tokens: 0, first: undefined});
+    entry.output.textContent = "";
+    entry.footer.textContent = "waiting";
+    entry.card.classList.add("live");
+  }
+  byId("stop").disabled = false;
   const begin = performance.now();
   try {
     await stream("v1/completions", {
-      prompt: prompt.value,
+      prompt: running.map((entry) => entry.prompt.value),
       max_tokens: Number(byId("tokens").value),
       temperature: Number(byId("temperature").value),
       top_p: 0.95,
       min_p: 0.05,
       repeat_penalty: 1.1,
-      seed: Number(byId("seed").value) + i,
+      seed: Number(byId("seed").value),
     }, (chunk) => {
-      const choice = chunk.choices[0];
-      if (!choice) return;
-      if (!first) first = performance.now();
-      ++tokens;
-      output.textContent += choice.text;
-      reason = choice.finish_reason ?? reason;
-      const seconds = (performance.now() - first) / 1000;
-      const rate = tokens > 1 && seconds > 0 ? `${((tokens - 1) / seconds).toFixed(1)} tok/s` : "";
-      footer.textContent = `${tokens} tokens  ${rate}  first after ${Math.round(first - begin)} ms`;
-    }, signal);
-    footer.textContent += reason === "length" ? "" : "  ended";
+      for (const choice of chunk.choices) append(running[choice.index], choice, begin);
+    }, mine.signal);
   } catch (error) {
-    footer.textContent = error.name === "AbortError" ? "stopped" : error.message;
-    if (error.status === 401) throw error;
+    if (error.name !== "AbortError") throw error;
   } finally {
-    card.classList.remove("live");
-  }
-}
-
-export async function startAll() {
-  stopAll();
-  const mine = (aborter = new AbortController());
-  byId("stop").disabled = false;
-  try {
-    await Promise.all(cards.map((entry, i) => run(entry, i, mine.signal)));
-  } finally {
+    for (const entry of running) {
+      entry.card.classList.remove("live");
+      if (entry.tokens === 0) entry.footer.textContent = "stopped";
+    }
     if (aborter === mine) {
       aborter = null;
       byId("stop").disabled = true;
