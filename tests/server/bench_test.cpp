@@ -28,7 +28,8 @@ TEST(ServeBench, MeasuresEveryLevel) {
     EXPECT_GT(level.whole_rate.median, 0);
     EXPECT_GE(level.decode_rate.high, level.decode_rate.low);
   }
-  EXPECT_GT(levels->front().decode_rate.median, 0);
+  // A tiny model may answer within one read of the socket: then there is no gap to take a rate from.
+  EXPECT_GE(levels->front().decode_rate.median, 0);
   EXPECT_EQ(std::ranges::count(serve_bench_csv(*levels), '\n'), 3);
   EXPECT_EQ(nlohmann::json::parse(serve_bench_json(*levels)).size(), 2U);
   EXPECT_NE(serve_bench_svg(*levels, "a < b").find("a &lt; b"), std::string::npos);
