@@ -6,94 +6,11 @@
 // activations, so unsigned codes cost nothing. Per row and block: 8 dpbusd and 3 to 7 float operations on two ports.
 // What bounds it: one to about 16 rows, memory (docs/perf/cpu.md), so prefetch matters; from there the two vector
 // ports.
-#include <immintrin.h>
-
-#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/linear_avx512_impl.h"
 #include "kernels/cpu/tile_prefetch.h"
 
-// Everything is static or templated on types of this anonymous namespace: no function that this file compiles for
-// AVX-512 may be merged by the linker with one that other files share.
 namespace cohort::cpu {
 namespace {
-
-#define COHORT_INLINE inline __attribute__((always_inline))
-
-COHORT_INLINE __m512 load_half(const std::byte* p) {
-  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-}
-COHORT_INLINE __m512 load_u8(const std::byte* p) {
-  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
-}
-COHORT_INLINE __m512 load_i8(const std::byte* p) {
-  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
-}
-COHORT_INLINE __m512 load_i16(const std::byte* p) {
-  return _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))));
-}
-COHORT_INLINE __m512i load_bytes(const std::byte* p) {
-  return _mm512_loadu_si512(p);
-}
-COHORT_INLINE __m512i set_int(const int32_t* p) {
-  return _mm512_set1_epi32(*p);
-}
-COHORT_INLINE __m512 set_float(const int32_t* p) {
-  return _mm512_castsi512_ps(_mm512_set1_epi32(*p));
-}
-
-// --- quants: the eight vectors of a block -----------------------------------------------------------------------
-
-struct Nibbles {
-  static constexpr int64_t kBytes = 256;
-  static COHORT_INLINE void decode(const std::byte* p, __m512i* w) {
-    const __m512i low = _mm512_set1_epi8(15);
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {
-      const __m512i v = load_bytes(p + 64 * i);
-      w[i] = _mm512_and_si512(v, low);
-      w[i + 4] = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
-    }
-  }
-};
-
-struct FiveBits {
-  static constexpr int64_t kBytes = 320;
-  static COHORT_INLINE void decode(const std::byte* p, __m512i* w) {
-    Nibbles::decode(p, w);
-    const __m512i sixteen = _mm512_set1_epi8(16);
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) {
-      const __mmask64 high = _load_mask64(reinterpret_cast<__mmask64*>(const_cast<std::byte*>(p + 256 + 8 * i)));
-      w[i] = _mm512_mask_add_epi8(w[i], high, w[i], sixteen);
-    }
-  }
-};
-
-struct SixBits {
-  static constexpr int64_t kBytes = 384;
-  static COHORT_INLINE void decode(const std::byte* p, __m512i* w) {
-    Nibbles::decode(p, w);
-    const __m512i mask = _mm512_set1_epi8(0x30);
-    const auto merge = [mask](__m512i nibble, __m512i shifted) {
-      return _mm512_ternarylogic_epi32(nibble, shifted, mask, 0xf8);  // nibble | (shifted & mask)
-    };
-#pragma GCC unroll 2
-    for (int h = 0; h < 2; ++h) {
-      const __m512i v = load_bytes(p + 256 + 64 * h);
-      w[4 * h] = merge(w[4 * h], _mm512_slli_epi16(v, 4));
-      w[4 * h + 1] = merge(w[4 * h + 1], _mm512_slli_epi16(v, 2));
-      w[4 * h + 2] = merge(w[4 * h + 2], v);
-      w[4 * h + 3] = merge(w[4 * h + 3], _mm512_srli_epi16(v, 2));
-    }
-  }
-};
-
-struct Bytes {
-  static constexpr int64_t kBytes = 512;
-  static COHORT_INLINE void decode(const std::byte* p, __m512i* w) {
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) w[i] = load_bytes(p + 64 * i);
-  }
-};
 
 // --- dot products of a row's block with the eight vectors -------------------------------------------------------
 
@@ -131,161 +48,35 @@ COHORT_INLINE void dots(__m512i* t, const __m512i* w, const int8_t* q) {
   }
 }
 
-template <int N>
-COHORT_INLINE void start_at(__m512i* t, const int32_t* starts) {
+/// Accumulators that already hold minus bias times the sum of the activations.
+template <SumKind kStart, int N>
+COHORT_INLINE void start(__m512i* t, const ActivationChunk& x, int64_t at) {
 #pragma GCC unroll 4
-  for (int n = 0; n < N; ++n) t[n] = set_int(starts + n);
+  for (int n = 0; n < N; ++n) {
+    if constexpr (kStart == kNoSum) {
+      t[n] = _mm512_setzero_si512();
+    } else {
+      t[n] = set_int(x.sums[kStart] + at + n);
+    }
+  }
 }
-template <int N>
-COHORT_INLINE void start_zero(__m512i* t) {
+
+/// One block of N rows.
+template <int N, class Scales>
+COHORT_INLINE void add_block(__m512* acc, const Scales& s, const __m512i* w, const int8_t* q, const ActivationChunk& x,
+                             int64_t at) {
+  __m512i t[N], high[N];
+  start<Scales::kStart, N>(t, x, at);
+  if constexpr (Scales::kHalves) {
+    start<Scales::kStartHigh, N>(high, x, at);
+    dots<N, 4>(t, w, q);
+    dots<N, 4>(high, w + 4, q + 16);
+  } else {
+    dots<N, 8>(t, w, q);
+  }
 #pragma GCC unroll 4
-  for (int n = 0; n < N; ++n) t[n] = _mm512_setzero_si512();
+  for (int n = 0; n < N; ++n) acc[n] = s.finish(acc[n], t[n], Scales::kHalves ? high[n] : t[n], x, at + n);
 }
-
-// --- scales: loaded once a block, applied to N rows ---------------------------------------------------------------
-// `at` indexes d and the sums of the row: block * rows + row.
-
-template <SumKind kStart>
-struct One {
-  __m512 d;
-  COHORT_INLINE void load(const std::byte* scales, int64_t block) { d = load_half(scales + 32 * block); }
-  template <int N>
-  COHORT_INLINE void add(__m512* acc, const __m512i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
-    __m512i t[N];
-    start_at<N>(t, x.sums[kStart] + at);
-    dots<N, 8>(t, w, q);
-#pragma GCC unroll 4
-    for (int n = 0; n < N; ++n) {
-      acc[n] = _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(x.d[at + n])), _mm512_cvtepi32_ps(t[n]), acc[n]);
-    }
-  }
-};
-
-struct OneMin {
-  __m512 d, m;
-  COHORT_INLINE void load(const std::byte* scales, int64_t block) {
-    d = load_half(scales + 64 * block);
-    m = load_half(scales + 64 * block + 32);
-  }
-  template <int N>
-  COHORT_INLINE void add(__m512* acc, const __m512i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
-    __m512i t[N];
-    start_zero<N>(t);
-    dots<N, 8>(t, w, q);
-#pragma GCC unroll 4
-    for (int n = 0; n < N; ++n) {
-      const __m512 dx = _mm512_set1_ps(x.d[at + n]);
-      acc[n] = _mm512_fmadd_ps(_mm512_mul_ps(d, dx), _mm512_cvtepi32_ps(t[n]), acc[n]);
-      acc[n] = _mm512_fmadd_ps(_mm512_mul_ps(m, dx), set_float(x.sums[kSumAll] + at + n), acc[n]);
-    }
-  }
-};
-
-struct KMin {
-  __m512 d, dmin, s, m;
-  COHORT_INLINE void load(const std::byte* scales, int64_t block) {
-    const std::byte* super = scales + 320 * (block / 8);
-    d = load_half(super);
-    dmin = load_half(super + 32);
-    s = load_u8(super + 64 + 32 * (block % 8));
-    m = load_u8(super + 80 + 32 * (block % 8));
-  }
-  template <int N>
-  COHORT_INLINE void add(__m512* acc, const __m512i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
-    __m512i t[N];
-    start_zero<N>(t);
-    dots<N, 8>(t, w, q);
-#pragma GCC unroll 4
-    for (int n = 0; n < N; ++n) {
-      const __m512 dx = _mm512_set1_ps(x.d[at + n]);
-      // s * dot and m * sum are integers below 2^24, so these products are exact.
-      acc[n] = _mm512_fmadd_ps(_mm512_mul_ps(d, dx), _mm512_mul_ps(s, _mm512_cvtepi32_ps(t[n])), acc[n]);
-      acc[n] = _mm512_fmadd_ps(_mm512_mul_ps(dmin, dx), _mm512_mul_ps(m, set_float(x.sums[kSumAll] + at + n)), acc[n]);
-    }
-  }
-};
-
-struct KSixteen {
-  __m512 d, s0, s1;
-  COHORT_INLINE void load(const std::byte* scales, int64_t block) {
-    const std::byte* super = scales + 288 * (block / 8);
-    d = load_half(super);
-    s0 = load_i8(super + 32 + 32 * (block % 8));
-    s1 = load_i8(super + 48 + 32 * (block % 8));
-  }
-  template <int N>
-  COHORT_INLINE void add(__m512* acc, const __m512i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
-    __m512i t0[N], t1[N];
-    start_at<N>(t0, x.sums[kNeg32Low] + at);
-    start_at<N>(t1, x.sums[kNeg32High] + at);
-    dots<N, 4>(t0, w, q);
-    dots<N, 4>(t1, w + 4, q + 16);
-#pragma GCC unroll 4
-    for (int n = 0; n < N; ++n) {
-      const __m512 low = _mm512_cvtepi32_ps(t0[n]), high = _mm512_cvtepi32_ps(t1[n]);
-      const __m512 isum = _mm512_fmadd_ps(s1, high, _mm512_mul_ps(s0, low));  // exact
-      acc[n] = _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(x.d[at + n])), isum, acc[n]);
-    }
-  }
-};
-
-template <SumKind kLow, SumKind kHigh>
-struct Wide {
-  __m512 d, d_offset, s0, s1, o0, o1;
-  COHORT_INLINE void load(const std::byte* scales, int64_t block) {
-    const std::byte* at = scales + 256 * block;
-    d = _mm512_loadu_ps(at);
-    d_offset = _mm512_loadu_ps(at + 64);
-    s0 = load_i16(at + 128);
-    s1 = load_i16(at + 160);
-    o0 = load_i16(at + 192);
-    o1 = load_i16(at + 224);
-  }
-  template <int N>
-  COHORT_INLINE void add(__m512* acc, const __m512i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
-    __m512i t0[N], t1[N];
-    start_at<N>(t0, x.sums[kLow] + at);
-    start_at<N>(t1, x.sums[kHigh] + at);
-    dots<N, 4>(t0, w, q);
-    dots<N, 4>(t1, w + 4, q + 16);
-#pragma GCC unroll 4
-    for (int n = 0; n < N; ++n) {
-      const __m512 low = _mm512_cvtepi32_ps(t0[n]), high = _mm512_cvtepi32_ps(t1[n]);
-      const __m512 isum = _mm512_fmadd_ps(s1, high, _mm512_mul_ps(s0, low));
-      const __m512 msum = _mm512_fmadd_ps(o1, set_float(x.sums[kSumHigh] + at + n),
-                                          _mm512_mul_ps(o0, set_float(x.sums[kSumLow] + at + n)));
-      const __m512 dx = _mm512_set1_ps(x.d[at + n]);
-      acc[n] = _mm512_fmadd_ps(_mm512_mul_ps(d, dx), isum, acc[n]);
-      acc[n] = _mm512_fmadd_ps(_mm512_mul_ps(d_offset, dx), msum, acc[n]);
-    }
-  }
-};
-
-struct Two {
-  __m512 d0, d1, s0, s1;
-  COHORT_INLINE void load(const std::byte* scales, int64_t block) {
-    const std::byte* at = scales + 192 * block;
-    d0 = _mm512_loadu_ps(at);
-    d1 = _mm512_loadu_ps(at + 64);
-    s0 = load_i16(at + 128);
-    s1 = load_i16(at + 160);
-  }
-  template <int N>
-  COHORT_INLINE void add(__m512* acc, const __m512i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
-    __m512i t0[N], t1[N];
-    start_at<N>(t0, x.sums[kNeg128Low] + at);
-    start_at<N>(t1, x.sums[kNeg128High] + at);
-    dots<N, 4>(t0, w, q);
-    dots<N, 4>(t1, w + 4, q + 16);
-#pragma GCC unroll 4
-    for (int n = 0; n < N; ++n) {
-      const __m512 low = _mm512_cvtepi32_ps(t0[n]), high = _mm512_cvtepi32_ps(t1[n]);
-      const __m512 dx = _mm512_set1_ps(x.d[at + n]);
-      acc[n] = _mm512_fmadd_ps(_mm512_mul_ps(d0, dx), _mm512_mul_ps(s0, low), acc[n]);
-      acc[n] = _mm512_fmadd_ps(_mm512_mul_ps(d1, dx), _mm512_mul_ps(s1, high), acc[n]);
-    }
-  }
-};
 
 // --- the walk over K --------------------------------------------------------------------------------------------
 
@@ -314,11 +105,11 @@ void tile_rows(const TileCall& call, int32_t first) {
       const int64_t at = block * x.rows + first;
       const int8_t* q = x.q + at * kBlockValues;
       if constexpr (kRows <= 4) {
-        s.template add<kRows>(acc, w, q, x, at);
+        add_block<kRows>(acc, s, w, q, x, at);
       } else {
         constexpr int kFirst = (kRows + 1) / 2;
-        s.template add<kFirst>(acc, w, q, x, at);
-        s.template add<kRows - kFirst>(acc + kFirst, w, q + kFirst * kBlockValues, x, at + kFirst);
+        add_block<kFirst>(acc, s, w, q, x, at);
+        add_block<kRows - kFirst>(acc + kFirst, s, w, q + kFirst * kBlockValues, x, at + kFirst);
       }
     }
     int level = 0;

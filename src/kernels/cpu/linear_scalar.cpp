@@ -121,7 +121,7 @@ const LinearKernels& linear_kernels(Isa isa) {
     case Isa::avx512:
       return kAvx512Kernels;
     case Isa::amx:
-      return kAvx512Kernels;
+      return kAmxKernels;
 #elif defined(__aarch64__)
     case Isa::neon:
       return kNeonKernels;

@@ -1,0 +1,55 @@
+// The AMX kernels on the processor's tile unit. Small groups of rows stay with VNNI, which is as fast while memory is
+// the limit and does not have to decode weights through memory.
+#include "kernels/cpu/linear_amx_impl.h"
+
+namespace cohort::cpu {
+namespace {
+
+// In cache tiles win from 5 or 6 rows, in a whole pass over experts from 10 to 12 (docs/perf/cpu.md).
+constexpr int32_t kAmxRows = 9;
+
+/// Inline assembly instead of the intrinsics, whose GCC 12 versions do not tell the compiler that they touch memory.
+struct TileUnit {
+  static COHORT_INLINE void configure(const TileConfig& config) {
+    asm volatile("ldtilecfg %0" : : "m"(config) : "memory");
+  }
+  static COHORT_INLINE void release() { asm volatile("tilerelease" : : : "memory"); }
+  template <int kTile>
+  static COHORT_INLINE void zero() {
+    asm volatile("tilezero %%tmm%c0" : : "i"(kTile));
+  }
+  template <int kTile>
+  static COHORT_INLINE void load(const void* p, int64_t stride) {
+    asm volatile("tileloadd (%1,%2,1), %%tmm%c0" : : "i"(kTile), "r"(p), "r"(stride) : "memory");
+  }
+  template <int kTile>
+  static COHORT_INLINE void store(void* p, int64_t stride) {
+    asm volatile("tilestored %%tmm%c0, (%1,%2,1)" : : "i"(kTile), "r"(p), "r"(stride) : "memory");
+  }
+  /// sums += a * b, both int8.
+  template <int kTo, int kA, int kB>
+  static COHORT_INLINE void multiply() {
+    asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kTo), "i"(kA), "i"(kB));
+  }
+};
+
+template <int kLayout>
+void tile(const TileCall& call) {
+  if (call.x->rows < kAmxRows) {
+    kAvx512Kernels.tile[kLayout](call);
+  } else {
+    kAmxTiles<TileUnit>[kLayout](call);
+  }
+}
+
+}  // namespace
+
+const LinearKernels kAmxKernels = {
+    {tile<0>, tile<1>, tile<2>, tile<3>, tile<4>, tile<5>, tile<6>, tile<7>, tile<8>, tile<9>, tile<10>},
+    [](const FloatCall& call) { kAvx512Kernels.float_rows(call); },
+    [](const float* x, int64_t blocks, const ActivationChunk& chunk, int32_t row) {
+      kAvx512Kernels.quantise(x, blocks, chunk, row);
+    },
+    [](const CombineCall& call) { kAvx512Kernels.combine(call); }};
+
+}  // namespace cohort::cpu

@@ -1,0 +1,203 @@
+// Decoding of packed blocks and application of their scales with AVX-512, shared by the VNNI and AMX kernels.
+// Everything is in an anonymous namespace and inlined: no function compiled for AVX-512 may be merged by the linker
+// with one that other files share.
+#pragma once
+
+#include <immintrin.h>
+
+#include "kernels/cpu/kernels.h"
+
+namespace cohort::cpu {
+namespace {
+
+#define COHORT_INLINE inline __attribute__((always_inline))
+
+COHORT_INLINE __m512 load_half(const std::byte* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+COHORT_INLINE __m512 load_u8(const std::byte* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+COHORT_INLINE __m512 load_i8(const std::byte* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+COHORT_INLINE __m512 load_i16(const std::byte* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))));
+}
+COHORT_INLINE __m512i load_bytes(const std::byte* p) {
+  return _mm512_loadu_si512(p);
+}
+COHORT_INLINE __m512i set_int(const int32_t* p) {
+  return _mm512_set1_epi32(*p);
+}
+COHORT_INLINE __m512 set_float(const int32_t* p) {
+  return _mm512_castsi512_ps(_mm512_set1_epi32(*p));
+}
+
+// --- quants: the eight vectors of a block -----------------------------------------------------------------------
+
+struct Nibbles {
+  static constexpr int64_t kBytes = 256;
+  static COHORT_INLINE void decode(const std::byte* p, __m512i* w) {
+    const __m512i low = _mm512_set1_epi8(15);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      const __m512i v = load_bytes(p + 64 * i);
+      w[i] = _mm512_and_si512(v, low);
+      w[i + 4] = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
+    }
+  }
+};
+
+struct FiveBits {
+  static constexpr int64_t kBytes = 320;
+  static COHORT_INLINE void decode(const std::byte* p, __m512i* w) {
+    Nibbles::decode(p, w);
+    const __m512i sixteen = _mm512_set1_epi8(16);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      const __mmask64 high = _load_mask64(reinterpret_cast<__mmask64*>(const_cast<std::byte*>(p + 256 + 8 * i)));
+      w[i] = _mm512_mask_add_epi8(w[i], high, w[i], sixteen);
+    }
+  }
+};
+
+struct SixBits {
+  static constexpr int64_t kBytes = 384;
+  static COHORT_INLINE void decode(const std::byte* p, __m512i* w) {
+    Nibbles::decode(p, w);
+    const __m512i mask = _mm512_set1_epi8(0x30);
+    const auto merge = [mask](__m512i nibble, __m512i shifted) {
+      return _mm512_ternarylogic_epi32(nibble, shifted, mask, 0xf8);  // nibble | (shifted & mask)
+    };
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; ++h) {
+      const __m512i v = load_bytes(p + 256 + 64 * h);
+      w[4 * h] = merge(w[4 * h], _mm512_slli_epi16(v, 4));
+      w[4 * h + 1] = merge(w[4 * h + 1], _mm512_slli_epi16(v, 2));
+      w[4 * h + 2] = merge(w[4 * h + 2], v);
+      w[4 * h + 3] = merge(w[4 * h + 3], _mm512_srli_epi16(v, 2));
+    }
+  }
+};
+
+struct Bytes {
+  static constexpr int64_t kBytes = 512;
+  static COHORT_INLINE void decode(const std::byte* p, __m512i* w) {
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) w[i] = load_bytes(p + 64 * i);
+  }
+};
+
+// --- scales: loaded once a block; finish() adds a row's exact dot products to its accumulator ------------------------
+// kHalves: the dot products of values 0-15 and 16-31 come separately. kStart, kStartHigh: the sums that take the bias
+// of the codes out, or kNoSum. `at` indexes d and the sums of the row: block * rows + row.
+
+inline constexpr auto kNoSum = static_cast<SumKind>(kSumKinds);
+
+template <SumKind kBias>
+struct One {
+  static constexpr bool kHalves = false;
+  static constexpr SumKind kStart = kBias, kStartHigh = kNoSum;
+  __m512 d;
+  COHORT_INLINE void load(const std::byte* scales, int64_t block) { d = load_half(scales + 32 * block); }
+  COHORT_INLINE __m512 finish(__m512 acc, __m512i dot, __m512i, const ActivationChunk& x, int64_t at) const {
+    return _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(x.d[at])), _mm512_cvtepi32_ps(dot), acc);
+  }
+};
+
+struct OneMin {
+  static constexpr bool kHalves = false;
+  static constexpr SumKind kStart = kNoSum, kStartHigh = kNoSum;
+  __m512 d, m;
+  COHORT_INLINE void load(const std::byte* scales, int64_t block) {
+    d = load_half(scales + 64 * block);
+    m = load_half(scales + 64 * block + 32);
+  }
+  COHORT_INLINE __m512 finish(__m512 acc, __m512i dot, __m512i, const ActivationChunk& x, int64_t at) const {
+    const __m512 dx = _mm512_set1_ps(x.d[at]);
+    acc = _mm512_fmadd_ps(_mm512_mul_ps(d, dx), _mm512_cvtepi32_ps(dot), acc);
+    return _mm512_fmadd_ps(_mm512_mul_ps(m, dx), set_float(x.sums[kSumAll] + at), acc);
+  }
+};
+
+struct KMin {
+  static constexpr bool kHalves = false;
+  static constexpr SumKind kStart = kNoSum, kStartHigh = kNoSum;
+  __m512 d, dmin, s, m;
+  COHORT_INLINE void load(const std::byte* scales, int64_t block) {
+    const std::byte* super = scales + 320 * (block / 8);
+    d = load_half(super);
+    dmin = load_half(super + 32);
+    s = load_u8(super + 64 + 32 * (block % 8));
+    m = load_u8(super + 80 + 32 * (block % 8));
+  }
+  COHORT_INLINE __m512 finish(__m512 acc, __m512i dot, __m512i, const ActivationChunk& x, int64_t at) const {
+    const __m512 dx = _mm512_set1_ps(x.d[at]);
+    // s * dot and m * sum are integers below 2^24, so these products are exact.
+    acc = _mm512_fmadd_ps(_mm512_mul_ps(d, dx), _mm512_mul_ps(s, _mm512_cvtepi32_ps(dot)), acc);
+    return _mm512_fmadd_ps(_mm512_mul_ps(dmin, dx), _mm512_mul_ps(m, set_float(x.sums[kSumAll] + at)), acc);
+  }
+};
+
+struct KSixteen {
+  static constexpr bool kHalves = true;
+  static constexpr SumKind kStart = kNeg32Low, kStartHigh = kNeg32High;
+  __m512 d, s0, s1;
+  COHORT_INLINE void load(const std::byte* scales, int64_t block) {
+    const std::byte* super = scales + 288 * (block / 8);
+    d = load_half(super);
+    s0 = load_i8(super + 32 + 32 * (block % 8));
+    s1 = load_i8(super + 48 + 32 * (block % 8));
+  }
+  COHORT_INLINE __m512 finish(__m512 acc, __m512i low, __m512i high, const ActivationChunk& x, int64_t at) const {
+    const __m512 isum =  // exact
+        _mm512_fmadd_ps(s1, _mm512_cvtepi32_ps(high), _mm512_mul_ps(s0, _mm512_cvtepi32_ps(low)));
+    return _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(x.d[at])), isum, acc);
+  }
+};
+
+template <SumKind kLow, SumKind kHigh>
+struct Wide {
+  static constexpr bool kHalves = true;
+  static constexpr SumKind kStart = kLow, kStartHigh = kHigh;
+  __m512 d, d_offset, s0, s1, o0, o1;
+  COHORT_INLINE void load(const std::byte* scales, int64_t block) {
+    const std::byte* at = scales + 256 * block;
+    d = _mm512_loadu_ps(at);
+    d_offset = _mm512_loadu_ps(at + 64);
+    s0 = load_i16(at + 128);
+    s1 = load_i16(at + 160);
+    o0 = load_i16(at + 192);
+    o1 = load_i16(at + 224);
+  }
+  COHORT_INLINE __m512 finish(__m512 acc, __m512i low, __m512i high, const ActivationChunk& x, int64_t at) const {
+    const __m512 isum = _mm512_fmadd_ps(s1, _mm512_cvtepi32_ps(high), _mm512_mul_ps(s0, _mm512_cvtepi32_ps(low)));
+    const __m512 msum =
+        _mm512_fmadd_ps(o1, set_float(x.sums[kSumHigh] + at), _mm512_mul_ps(o0, set_float(x.sums[kSumLow] + at)));
+    const __m512 dx = _mm512_set1_ps(x.d[at]);
+    acc = _mm512_fmadd_ps(_mm512_mul_ps(d, dx), isum, acc);
+    return _mm512_fmadd_ps(_mm512_mul_ps(d_offset, dx), msum, acc);
+  }
+};
+
+struct Two {
+  static constexpr bool kHalves = true;
+  static constexpr SumKind kStart = kNeg128Low, kStartHigh = kNeg128High;
+  __m512 d0, d1, s0, s1;
+  COHORT_INLINE void load(const std::byte* scales, int64_t block) {
+    const std::byte* at = scales + 192 * block;
+    d0 = _mm512_loadu_ps(at);
+    d1 = _mm512_loadu_ps(at + 64);
+    s0 = load_i16(at + 128);
+    s1 = load_i16(at + 160);
+  }
+  COHORT_INLINE __m512 finish(__m512 acc, __m512i low, __m512i high, const ActivationChunk& x, int64_t at) const {
+    const __m512 dx = _mm512_set1_ps(x.d[at]);
+    acc = _mm512_fmadd_ps(_mm512_mul_ps(d0, dx), _mm512_mul_ps(s0, _mm512_cvtepi32_ps(low)), acc);
+    return _mm512_fmadd_ps(_mm512_mul_ps(d1, dx), _mm512_mul_ps(s1, _mm512_cvtepi32_ps(high)), acc);
+  }
+};
+
+}  // namespace
+}  // namespace cohort::cpu
