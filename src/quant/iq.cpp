@@ -20,7 +20,8 @@ uint8_t complete_signs(uint32_t seven) {
 void place(int8_t* code, uint64_t entry, int count, uint8_t signs) {
   for (int j = 0; j < count; ++j) {
     const auto magnitude = static_cast<int>((entry >> (8 * j)) & 0xff);
-    code[j] = static_cast<int8_t>(((signs >> j) & 1) != 0 ? -magnitude : magnitude);
+    const int negative = (signs >> j) & 1;
+    code[j] = static_cast<int8_t>((magnitude ^ -negative) + negative);  // no branch on random signs
   }
 }
 

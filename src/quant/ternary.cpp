@@ -43,7 +43,7 @@ struct Q1_0 {  // d, 128 bits, the lowest first: 1 is +d, 0 is -d
   static void unpack(const uint8_t* block, int part, CodeBlock& out) {
     plain_block(out, load_f16(block));
     for (int j = 0; j < 32; ++j) {
-      out.code[j] = ((block[2 + 4 * part + j / 8] >> (j % 8)) & 1) != 0 ? 1 : -1;
+      out.code[j] = static_cast<int8_t>(2 * ((block[2 + 4 * part + j / 8] >> (j % 8)) & 1) - 1);
     }
   }
 };
