@@ -1,0 +1,417 @@
+// Attention, rule 7, for every row of a step: one block of two warps per (row, split of 256 positions, KV head, up to
+// eight of its query heads). The same arithmetic for decode, prefill and window rows.
+//
+// Scores: a lane owns four positions and sums over the dimensions in order for all its heads at once; K chunks of 16
+// bytes, one position after another, make the loads of a warp contiguous, and q comes from shared memory as broadcasts.
+// Values: a warp owns two segments of 64 positions, a lane four dimensions; p comes as broadcasts. So each K and V value
+// that is read serves all heads of the block. The last block of a (row, heads) merges the splits and quantises.
+//
+// What bounds it: shared-memory broadcasts and fma about equally (8 heads), latency at few rows, where heads are spread
+// over more blocks instead.
+#include "kernels/cuda/device.cuh"
+
+namespace cohort::cuda {
+namespace {
+
+constexpr int kThreads = 64;
+constexpr int kSplit = 256;
+constexpr int kMaxHeads = 8;
+constexpr int kBlocksPerSm = 6;  // 168 registers a thread; with eight blocks the value loop spills
+
+template <CacheType T>
+struct Cached;
+template <>
+struct Cached<CacheType::f32> {
+  static constexpr int kChunk = 4;
+  __device__ static void unpack(uint4 raw, float* out) {
+    out[0] = __uint_as_float(raw.x);
+    out[1] = __uint_as_float(raw.y);
+    out[2] = __uint_as_float(raw.z);
+    out[3] = __uint_as_float(raw.w);
+  }
+  __device__ static float4 load4(const std::byte* base, int64_t index) {
+    return *reinterpret_cast<const float4*>(base + index * 4);
+  }
+};
+template <>
+struct Cached<CacheType::f16> {
+  static constexpr int kChunk = 8;
+  __device__ static float2 pair(uint32_t bits) { return __half22float2(*reinterpret_cast<const __half2*>(&bits)); }
+  __device__ static void unpack(uint4 raw, float* out) {
+    const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 v = pair(words[i]);
+      out[2 * i] = v.x;
+      out[2 * i + 1] = v.y;
+    }
+  }
+  __device__ static float4 load4(const std::byte* base, int64_t index) {
+    const uint2 raw = *reinterpret_cast<const uint2*>(base + index * 2);
+    const float2 a = pair(raw.x), b = pair(raw.y);
+    return make_float4(a.x, a.y, b.x, b.y);
+  }
+};
+template <>
+struct Cached<CacheType::bf16> {
+  static constexpr int kChunk = 8;
+  __device__ static void unpack(uint4 raw, float* out) {
+    const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      out[2 * i] = __uint_as_float(words[i] << 16);
+      out[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000U);
+    }
+  }
+  __device__ static float4 load4(const std::byte* base, int64_t index) {
+    const uint2 raw = *reinterpret_cast<const uint2*>(base + index * 2);
+    return make_float4(__uint_as_float(raw.x << 16), __uint_as_float(raw.x & 0xffff0000U), __uint_as_float(raw.y << 16),
+                       __uint_as_float(raw.y & 0xffff0000U));
+  }
+};
+
+struct Shared {
+  float* q;         // [head_dim][H]; later the second warp's half of the output [head_dim][H]
+  float* p;         // [256][H]
+  float* maximum;   // [2][H]
+  float* sum;       // [H]
+  float* maxima;    // [H]
+};
+
+/// Writes head outputs: f32 rows and their quantised blocks. `o` holds dimensions 4 * lane + 128 * group.
+__device__ __forceinline__ void write_output(const AttentionArgs& args, int64_t row, int head, int dim, const float (&o)[4],
+                                             bool inside) {
+  if (args.out.data != nullptr && inside) {
+    *reinterpret_cast<float4*>(args.out.data + row * args.out.stride + head * args.head_dim + dim) =
+        make_float4(o[0], o[1], o[2], o[3]);
+  }
+  if (args.quantised.values == nullptr) return;
+  // A 32-block is 8 lanes of 4 dimensions.
+  const int lane = static_cast<int>(threadIdx.x & 31);
+  uint32_t amax = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) amax = max(amax, __float_as_uint(o[i]) & 0x7fffffffU);
+#pragma unroll
+  for (int offset = 4; offset > 0; offset /= 2) amax = max(amax, __shfl_xor_sync(kFullMask, amax, offset));
+  const BlockScale scale = block_scale(amax);
+  uint32_t word = 0;
+  int sum = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int q = quantise_value(o[i], scale);
+    word |= (static_cast<uint32_t>(q) & 255U) << (8 * i);
+    sum += q;
+  }
+  const int in_block = lane & 7;
+  int packed = in_block < 4 ? sum : sum * 65536;
+#pragma unroll
+  for (int offset = 4; offset > 0; offset /= 2) packed += __shfl_xor_sync(kFullMask, packed, offset);
+  if (!inside) return;
+  const int64_t block = (row * args.heads + head) * (args.head_dim / 32) + dim / 32;
+  *reinterpret_cast<uint32_t*>(args.quantised.values + block * 32 + activation_slot(in_block * 4)) = word;
+  if (in_block == 0) {
+    args.quantised.scales[block] = scale.d;
+    args.quantised.sums[block] = packed;
+  }
+}
+
+/// H adjacent floats, 4 * H bytes aligned.
+template <int H>
+__device__ __forceinline__ void load_heads(const float* p, float (&out)[H]) {
+  if constexpr (H >= 4) {
+#pragma unroll
+    for (int h = 0; h < H; h += 4) {
+      const float4 v = *reinterpret_cast<const float4*>(p + h);
+      out[h] = v.x;
+      out[h + 1] = v.y;
+      out[h + 2] = v.z;
+      out[h + 3] = v.w;
+    }
+  } else if constexpr (H == 2) {
+    const float2 v = *reinterpret_cast<const float2*>(p);
+    out[0] = v.x;
+    out[1] = v.y;
+  } else {
+    out[0] = p[0];
+  }
+}
+
+template <int H, CacheType T>
+__device__ void attend(const AttentionArgs& args, const Shared& sh, int unit, int first_head) {
+  constexpr int kChunk = Cached<T>::kChunk;
+  const int tid = static_cast<int>(threadIdx.x), lane = tid & 31, warp = tid >> 5;
+  const uint32_t packed_unit = args.step.units[args.window_index][unit];
+  const int row = static_cast<int>(packed_unit >> 16), split = static_cast<int>(packed_unit & 0xffffU);
+  const int position = args.step.positions[row];
+  const int first_visible = args.window > 0 ? max(0, position + 1 - args.window) : 0;
+  const int first_split = first_visible / kSplit, splits = position / kSplit - first_split + 1;
+  const int begin = max(first_visible - split * kSplit, 0);             // inside the split
+  const int end = min(position + 1 - split * kSplit, kSplit);
+  const int group = args.heads / args.kv_heads, kv_head = first_head / group;
+  const int dims = args.head_dim;
+  const int64_t head_values = int64_t{dims} * 32;  // of one KV head in one page
+  constexpr int kBytes = T == CacheType::f32 ? 4 : 2;
+  const int64_t page_bytes = head_values * args.kv_heads * kBytes;
+  const int32_t* pages = args.step.pages + args.step.page_begin[row] + split * (kSplit / 32);
+
+  const float* q = args.q + (int64_t{row} * args.heads + first_head) * dims;
+  for (int i = tid; i < dims * H; i += kThreads) sh.q[i % dims * H + i / dims] = q[i];
+  __syncthreads();
+
+  // Scores of positions warp * 128 + i * 32 + lane.
+  float score[4][H];
+  {
+    const std::byte* keys[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int j = warp * 128 + i * 32;
+      // Invisible positions read the first visible page: their scores are never used.
+      const int page = pages[(j < end && j + 32 > begin ? j : begin) / 32];
+      keys[i] = args.keys + page * page_bytes + (kv_head * head_values + lane * kChunk) * kBytes;
+#pragma unroll
+      for (int h = 0; h < H; ++h) score[i][h] = 0.0F;
+    }
+    const bool useful = warp * 128 < end && warp * 128 + 128 > begin;
+    if (useful) {
+#pragma unroll 2
+      for (int d = 0; d < dims; d += kChunk) {
+        float k[4][kChunk];
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          Cached<T>::unpack(*reinterpret_cast<const uint4*>(keys[i] + int64_t{d} * 32 * kBytes), k[i]);
+#pragma unroll
+        for (int e = 0; e < kChunk; ++e) {
+          float qs[H];
+          load_heads<H>(sh.q + (d + e) * H, qs);
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+#pragma unroll
+            for (int h = 0; h < H; ++h) score[i][h] = __fmaf_rn(qs[h], k[i][e], score[i][h]);
+          }
+        }
+      }
+    }
+  }
+  float maximum[H];
+#pragma unroll
+  for (int h = 0; h < H; ++h) maximum[h] = __int_as_float(0xff800000);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int j = warp * 128 + i * 32 + lane;
+    const bool visible = j >= begin && j < end;
+#pragma unroll
+    for (int h = 0; h < H; ++h) {
+      score[i][h] = __fmul_rn(score[i][h], args.scale);
+      if (visible) maximum[h] = fmaxf(maximum[h], score[i][h]);
+    }
+  }
+#pragma unroll
+  for (int h = 0; h < H; ++h) {
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2)
+      maximum[h] = fmaxf(maximum[h], __shfl_xor_sync(kFullMask, maximum[h], offset));
+    if (lane == 0) sh.maximum[warp * H + h] = maximum[h];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int h = 0; h < H; ++h) maximum[h] = fmaxf(sh.maximum[h], sh.maximum[H + h]);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int j = warp * 128 + i * 32 + lane;
+    const bool visible = j >= begin && j < end;
+#pragma unroll
+    for (int h = 0; h < H; ++h) {
+      // An invisible position adds +0 to a sum that is never -0.
+      sh.p[j * H + h] = visible ? numerics::exp<Ops>(__fsub_rn(score[i][h], maximum[h])) : 0.0F;
+    }
+  }
+  __syncthreads();
+  // l = sum16(p): a half-warp per head.
+  for (int h = tid >> 4; h < (H + 3) / 4 * 4; h += kThreads / 16) {
+    float sum = 0.0F;
+    if (h < H) {
+      for (int j = tid & 15; j < end; j += 16) sum = __fadd_rn(sum, sh.p[j * H + h]);
+    }
+    sum = tree16(sum);
+    if (h < H && (tid & 15) == 0) sh.sum[h] = sum;
+  }
+  if (tid == 0) {
+#pragma unroll
+    for (int h = 0; h < H; ++h) sh.maxima[h] = maximum[h];
+  }
+
+  // o: warp w takes segments 2w and 2w + 1, their sum is the first level of the tree.
+  const bool single = splits == 1;
+  float* partial = args.partial + (int64_t{unit} * args.heads + first_head) * (dims + 2);
+  for (int dim_base = 0; dim_base < dims; dim_base += 128) {
+    const int dim = dim_base + lane * 4;
+    const bool inside = dim < dims;
+    float o[H][4], first[H][4];
+#pragma unroll
+    for (int s = 0; s < 2; ++s) {
+#pragma unroll
+      for (int h = 0; h < H; ++h) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          if (s == 1) first[h][i] = o[h][i];
+          o[h][i] = 0.0F;
+        }
+      }
+      const int segment = (warp * 2 + s) * 64;
+      const int from = max(begin, segment), to = min(end, segment + 64);
+      if (inside) {
+#pragma unroll 4
+        for (int j = from; j < to; ++j) {
+          const std::byte* values = args.values + pages[j >> 5] * page_bytes;
+          const float4 v = Cached<T>::load4(values, kv_head * head_values + int64_t{j & 31} * dims + dim);
+          float p[H];
+          load_heads<H>(sh.p + j * H, p);
+#pragma unroll
+          for (int h = 0; h < H; ++h) {
+            o[h][0] = __fmaf_rn(p[h], v.x, o[h][0]);
+            o[h][1] = __fmaf_rn(p[h], v.y, o[h][1]);
+            o[h][2] = __fmaf_rn(p[h], v.z, o[h][2]);
+            o[h][3] = __fmaf_rn(p[h], v.w, o[h][3]);
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < H; ++h) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) o[h][i] = __fadd_rn(first[h][i], o[h][i]);
+    }
+    // The second warp hands its half over through q's place, which nobody reads any more.
+    __syncthreads();
+    if (warp == 1 && inside) {
+#pragma unroll
+      for (int h = 0; h < H; ++h)
+        *reinterpret_cast<float4*>(sh.q + h * 128 + lane * 4) = make_float4(o[h][0], o[h][1], o[h][2], o[h][3]);
+    }
+    __syncthreads();
+    if (warp == 0) {
+#pragma unroll
+      for (int h = 0; h < H; ++h) {
+        if (inside) {
+          const float4 other = *reinterpret_cast<const float4*>(sh.q + h * 128 + lane * 4);
+          o[h][0] = __fadd_rn(o[h][0], other.x);
+          o[h][1] = __fadd_rn(o[h][1], other.y);
+          o[h][2] = __fadd_rn(o[h][2], other.z);
+          o[h][3] = __fadd_rn(o[h][3], other.w);
+        }
+        if (single) {
+          const float w = numerics::exp<Ops>(__fsub_rn(sh.maxima[h], sh.maxima[h]));
+          const float inverse = __fdiv_rn(1.0F, __fmul_rn(w, sh.sum[h]));
+#pragma unroll
+          for (int i = 0; i < 4; ++i) o[h][i] = __fmul_rn(__fmul_rn(w, o[h][i]), inverse);
+          write_output(args, row, first_head + h, dim, o[h], inside);
+        } else if (inside) {
+          float* place = partial + h * (dims + 2) + 2 + dim;
+#pragma unroll
+          for (int i = 0; i < 4; ++i) place[i] = o[h][i];
+        }
+      }
+    }
+  }
+  if (single) return;
+  if (tid < H) {
+    partial[tid * (dims + 2)] = sh.maxima[tid];
+    partial[tid * (dims + 2) + 1] = sh.sum[tid];
+  }
+  // The last split's block merges.
+  __shared__ int last;
+  __threadfence();
+  __syncthreads();
+  if (tid == 0) last = atomicAdd(&args.counters[row * args.heads + first_head], 1) == splits - 1;
+  __syncthreads();
+  if (!last) return;
+  __threadfence();
+  if (tid == 0) args.counters[row * args.heads + first_head] = 0;
+  const int64_t split_stride = int64_t{args.heads} * (dims + 2);
+  const float* all = args.partial + (int64_t{unit - (split - first_split)} * args.heads + first_head) * (dims + 2);
+  for (int i = warp; i < H * ((dims + 127) / 128); i += 2) {
+    const int h = i % H, dim = i / H * 128 + lane * 4;
+    const bool inside = dim < dims;
+    const float* head = all + h * (dims + 2);
+    float m = __int_as_float(0xff800000);
+    for (int s = 0; s < splits; ++s) m = fmaxf(m, __ldcg(head + s * split_stride));
+    float sum = 0.0F, o[4] = {0.0F, 0.0F, 0.0F, 0.0F};
+    for (int s = 0; s < splits; ++s) {
+      const float* at = head + s * split_stride;
+      const float w = numerics::exp<Ops>(__fsub_rn(__ldcg(at), m));
+      const float l = __ldcg(at + 1);
+      sum = s == 0 ? __fmul_rn(w, l) : __fmaf_rn(w, l, sum);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float v = inside ? __ldcg(at + 2 + dim + e) : 0.0F;
+        o[e] = s == 0 ? __fmul_rn(w, v) : __fmaf_rn(w, v, o[e]);
+      }
+    }
+    const float inverse = __fdiv_rn(1.0F, sum);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) o[e] = __fmul_rn(o[e], inverse);
+    write_output(args, row, first_head + h, dim, o, inside);
+  }
+}
+
+template <int H, CacheType T>
+__device__ void attend_all(const AttentionArgs& args, const Shared& sh, int units) {
+  const int head_sets = args.heads / H;
+  const int64_t items = int64_t{units} * head_sets;
+  for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
+    __syncthreads();
+    attend<H, T>(args, sh, static_cast<int>(item / head_sets), static_cast<int>(item % head_sets) * H);
+  }
+}
+
+template <CacheType T>
+__global__ void __launch_bounds__(kThreads, kBlocksPerSm) attention_kernel(const __grid_constant__ AttentionArgs args) {
+  extern __shared__ __align__(16) float buffer[];
+  Shared sh;
+  sh.q = buffer;
+  sh.p = sh.q + max(args.head_dim, 128) * kMaxHeads;
+  sh.maximum = sh.p + kSplit * kMaxHeads;
+  sh.sum = sh.maximum + 2 * kMaxHeads;
+  sh.maxima = sh.sum + kMaxHeads;
+  let_next_start();
+  wait_for_previous();
+  const int units = args.step.header[kUnits + args.window_index];
+  const int group = args.heads / args.kv_heads;
+  // As many heads a block as still give every SM a block or two.
+  const int wanted = static_cast<int>(gridDim.x) / 4;
+  const auto enough = [&](int heads) { return group % heads == 0 && units * (args.heads / heads) >= wanted; };
+  if (enough(8)) {
+    attend_all<8, T>(args, sh, units);
+  } else if (enough(4)) {
+    attend_all<4, T>(args, sh, units);
+  } else if (enough(2)) {
+    attend_all<2, T>(args, sh, units);
+  } else {
+    attend_all<1, T>(args, sh, units);
+  }
+}
+
+}  // namespace
+
+size_t page_half_bytes(CacheType type, int kv_heads, int head_dim) {
+  return size_t{32} * static_cast<size_t>(kv_heads * head_dim) * (type == CacheType::f32 ? 4 : 2);
+}
+
+void launch_attention(const AttentionArgs& args, int sms, cudaStream_t stream) {
+  const size_t bytes = sizeof(float) * (static_cast<size_t>(args.head_dim > 128 ? args.head_dim : 128) * kMaxHeads +
+                                        kSplit * kMaxHeads + 4 * kMaxHeads);
+  const int grid = sms * kBlocksPerSm;
+  switch (args.cache) {
+    case CacheType::f32:
+      launch("attention", &attention_kernel<CacheType::f32>, grid, kThreads, bytes, stream, args);
+      break;
+    case CacheType::f16:
+      launch("attention", &attention_kernel<CacheType::f16>, grid, kThreads, bytes, stream, args);
+      break;
+    case CacheType::bf16:
+      launch("attention", &attention_kernel<CacheType::bf16>, grid, kThreads, bytes, stream, args);
+      break;
+  }
+}
+
+}  // namespace cohort::cuda
