@@ -16,15 +16,16 @@ inline constexpr int kMaxTopK = 32;
 
 /// The step's data in device memory; filled by launch_begin from the host's mapped copy of the same layout.
 struct Step {
-  int32_t* header;        // [16] rows, sampled, units per window, ...
+  int32_t* header;        // [kHeaderWords] rows, sampled, units per window, ...
   int32_t* tokens;        // [rows]
   int32_t* positions;     // [rows]
   int32_t* page_begin;    // [rows] where the row's sequence starts in `pages`
   int32_t* sampled_rows;  // [sampled]
   int32_t* pages;
   uint32_t* units[kMaxWindows];  // [units] row << 16 | split
+  int32_t max_rows;              // most rows of a step of this graph: sizes grids, nothing else
 };
-enum HeaderWord { kRows = 0, kSampled = 1, kPages = 2, kUnits = 4 /* + window */ };
+enum HeaderWord { kRows = 0, kSampled = 1, kPages = 2, kUnits = 4 /* + window */, kHeaderWords = 8 };
 
 /// A float value: row r starts at data + r * stride.
 struct Rows {
@@ -54,8 +55,8 @@ struct Group {
 };
 
 struct BeginArgs {
-  const int32_t* host;  // mapped: header and all arrays back to back
-  int32_t* device;
+  const int32_t* host;  // mapped: the arrays of Step in its order, back to back, as long as the header says
+  Step step;
   int32_t* distinct;
 };
 void launch_begin(const BeginArgs& args, cudaStream_t stream);
@@ -195,10 +196,12 @@ struct LinearArgs {
   const float* bias = nullptr;
   Rows addend;               // dense: added to the output
   Rows out;
-  int32_t slots = 2;         // ring slots; set by plan_stream
+  int32_t slots = 2;         // ring slots; set by the launch
 };
-/// nt: 8-row groups of columns a block handles at once (1 or 4).
-void launch_stream(Format format, Mode mode, int nt, LinearArgs args, int sms, cudaStream_t stream);
+/// wide: dense layers take up to 32 columns at once, else 8. Experts always take 8.
+void launch_stream(Format format, Mode mode, bool wide, const LinearArgs& args, int sms, cudaStream_t stream);
+/// Whether K fits the shared memory of launch_stream.
+bool stream_fits(const Geometry& geometry);
 void launch_tiles(Format format, Mode mode, const LinearArgs& args, int sms, cudaStream_t stream);
 /// Quantises [rows * per_row, blocks * 32] floats.
 struct QuantiseArgs {

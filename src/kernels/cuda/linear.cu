@@ -1,10 +1,10 @@
 // Dispatch of the quantised linear layers to the format's translation unit.
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/linear_stream.cuh"
 
 namespace cohort::cuda {
 
 #define COHORT_FORMAT(name)                                                                          \
-  void launch_stream_##name(Mode mode, int nt, const LinearArgs& args, int sms, cudaStream_t stream); \
+  void launch_stream_##name(Mode mode, bool wide, const LinearArgs& args, int sms, cudaStream_t stream); \
   void launch_tiles_##name(Mode mode, const LinearArgs& args, int sms, cudaStream_t stream)
 COHORT_FORMAT(q4);
 COHORT_FORMAT(q8);
@@ -13,18 +13,22 @@ COHORT_FORMAT(k6);
 COHORT_FORMAT(generic);
 #undef COHORT_FORMAT
 
-void launch_stream(Format format, Mode mode, int nt, LinearArgs args, int sms, cudaStream_t stream) {
+bool stream_fits(const Geometry& geometry) {
+  return stream_layout(geometry, 1, 1, true).total <= kSharedOne;
+}
+
+void launch_stream(Format format, Mode mode, bool wide, const LinearArgs& args, int sms, cudaStream_t stream) {
   switch (format) {
     case Format::q4:
-      return launch_stream_q4(mode, nt, args, sms, stream);
+      return launch_stream_q4(mode, wide, args, sms, stream);
     case Format::q8:
-      return launch_stream_q8(mode, nt, args, sms, stream);
+      return launch_stream_q8(mode, wide, args, sms, stream);
     case Format::k4:
-      return launch_stream_k4(mode, nt, args, sms, stream);
+      return launch_stream_k4(mode, wide, args, sms, stream);
     case Format::k6:
-      return launch_stream_k6(mode, nt, args, sms, stream);
+      return launch_stream_k6(mode, wide, args, sms, stream);
     case Format::generic:
-      return launch_stream_generic(mode, nt, args, sms, stream);
+      return launch_stream_generic(mode, wide, args, sms, stream);
   }
 }
 

@@ -17,6 +17,8 @@ namespace cohort::cuda {
 inline constexpr int kComputeThreads = kWarps * 32;
 inline constexpr int kStreamThreads = kComputeThreads + 32;
 inline constexpr int kMaxSlots = 8;
+inline constexpr int kSharedTwo = 113 << 10;  // of each of two blocks on an SM
+inline constexpr int kSharedOne = 226 << 10;
 
 struct StreamLayout {
   int row_stride;    // bytes of one column's int8 values
@@ -24,7 +26,7 @@ struct StreamLayout {
 };
 
 /// Byte offsets in dynamic shared memory; the ring is first.
-__host__ __device__ inline StreamLayout stream_layout(const Geometry& g, int slots, int nt) {
+__host__ __device__ inline StreamLayout stream_layout(const Geometry& g, int slots, int nt, bool with_sums) {
   StreamLayout l;
   const int columns = 8 * nt;
   const int k = g.blocks * 32;
@@ -32,7 +34,7 @@ __host__ __device__ inline StreamLayout stream_layout(const Geometry& g, int slo
   l.values = slots * ((g.chunk_bytes + 127) / 128 * 128);
   l.scales = l.values + columns * l.row_stride;
   l.sums = l.scales + g.blocks * columns * 4;
-  l.partial = l.sums + g.blocks * columns * 4;
+  l.partial = l.sums + (with_sums ? g.blocks * columns * 4 : 0);
   l.partial_floats = g.task_tiles * g.parts * g.segment_warps * nt * 128;
   l.total = l.partial + 2 * l.partial_floats * 4;
   return l;
@@ -97,7 +99,7 @@ __global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1) stream_kernel
   extern __shared__ __align__(128) std::byte shared[];
   __shared__ uint64_t full[kMaxSlots], empty[kMaxSlots];
   const Geometry& geo = args.geometry;
-  const StreamLayout layout = stream_layout(geo, args.slots, NT);
+  const StreamLayout layout = stream_layout(geo, args.slots, NT, Block<F>::kSums || M == Mode::down);
   const int slot_bytes = (geo.chunk_bytes + 127) / 128 * 128;
   const int warp = static_cast<int>(threadIdx.x) >> 5;
   constexpr int kColumns = 8 * NT;
@@ -291,25 +293,37 @@ __global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1) stream_kernel
   }
 }
 
+/// Ring slots that fit `limit` bytes; 0 when not even one does.
+template <Format F, Mode M, int NT>
+int stream_slots(const Geometry& geometry, int limit) {
+  int slots = 0;
+  while (slots < kMaxSlots &&
+         stream_layout(geometry, slots + 1, NT, Block<F>::kSums || M == Mode::down).total <= limit)
+    ++slots;
+  return slots;
+}
+
 template <Format F, Mode M, int NT>
 void launch_stream_kernel(LinearArgs args, int sms, cudaStream_t stream) {
-  constexpr int kSharedTwo = 113 << 10;  // two blocks an SM
-  constexpr int kSharedOne = 226 << 10;
-  const auto fits = [&](int slots, int limit) { return stream_layout(args.geometry, slots, NT).total <= limit; };
-  const bool two = fits(2, kSharedTwo);
-  const int limit = two ? kSharedTwo : kSharedOne;
-  args.slots = 1;
-  while (args.slots < kMaxSlots && fits(args.slots + 1, limit)) ++args.slots;
+  args.slots = NT == 1 ? stream_slots<F, M, NT>(args.geometry, kSharedTwo) : 0;
+  const bool two = args.slots >= 2;
+  if (!two) args.slots = stream_slots<F, M, NT>(args.geometry, kSharedOne);
   launch("a streaming linear layer", &stream_kernel<F, M, NT>, sms * (two ? 2 : 1), kStreamThreads,
-         static_cast<size_t>(stream_layout(args.geometry, args.slots, NT).total), stream, args);
+         static_cast<size_t>(stream_layout(args.geometry, args.slots, NT, Block<F>::kSums || M == Mode::down).total),
+         stream, args);
 }
 
 template <Format F>
-void launch_stream_format(Mode mode, int nt, const LinearArgs& args, int sms, cudaStream_t stream) {
+void launch_stream_format(Mode mode, bool wide, const LinearArgs& args, int sms, cudaStream_t stream) {
   switch (mode) {
     case Mode::dense:
-      nt == 1 ? launch_stream_kernel<F, Mode::dense, 1>(args, sms, stream)
-              : launch_stream_kernel<F, Mode::dense, 4>(args, sms, stream);
+      if (wide && stream_slots<F, Mode::dense, 4>(args.geometry, kSharedOne) >= 2) {
+        launch_stream_kernel<F, Mode::dense, 4>(args, sms, stream);
+      } else if (wide && stream_slots<F, Mode::dense, 2>(args.geometry, kSharedOne) >= 2) {
+        launch_stream_kernel<F, Mode::dense, 2>(args, sms, stream);
+      } else {
+        launch_stream_kernel<F, Mode::dense, 1>(args, sms, stream);
+      }
       break;
     case Mode::gate_up:
       launch_stream_kernel<F, Mode::gate_up, 1>(args, sms, stream);

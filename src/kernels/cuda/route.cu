@@ -17,16 +17,17 @@ __device__ __forceinline__ int packed_place(int k) {
   return k / 64 * 64 + k % 16 * 4 + k / 16 % 4;
 }
 
-/// Dot products of kRowsAtOnce packed rows with this thread's output; all 16 lanes of an output get the sums.
+/// Dot products of R packed rows with this thread's output; all 16 lanes of an output get the sums.
+template <int R>
 __device__ __forceinline__ void dot_rows(const float* x, int x_stride, const float4* w, int k, int lane,
                                          float (&out)[kRowsAtOnce]) {
 #pragma unroll
-  for (int r = 0; r < kRowsAtOnce; ++r) out[r] = 0.0F;
+  for (int r = 0; r < R; ++r) out[r] = 0.0F;
 #pragma unroll 4
   for (int i = 0; i < k / 64; ++i) {
     const float4 weight = w[i * 16 + lane];
 #pragma unroll
-    for (int r = 0; r < kRowsAtOnce; ++r) {
+    for (int r = 0; r < R; ++r) {
       const float4 v = *reinterpret_cast<const float4*>(x + r * x_stride + i * 64 + lane * 4);
       out[r] = __fmaf_rn(v.x, weight.x, out[r]);
       out[r] = __fmaf_rn(v.y, weight.y, out[r]);
@@ -35,7 +36,17 @@ __device__ __forceinline__ void dot_rows(const float* x, int x_stride, const flo
     }
   }
 #pragma unroll
-  for (int r = 0; r < kRowsAtOnce; ++r) out[r] = tree16(out[r]);
+  for (int r = 0; r < R; ++r) out[r] = tree16(out[r]);
+}
+
+/// The same for `rows` (at least one) rows: alone, a row costs a fourth.
+__device__ __forceinline__ void dot_rows(const float* x, int x_stride, const float4* w, int k, int lane, int rows,
+                                         float (&out)[kRowsAtOnce]) {
+  if (rows == 1) {
+    dot_rows<1>(x, x_stride, w, k, lane, out);
+  } else {
+    dot_rows<kRowsAtOnce>(x, x_stride, w, k, lane, out);
+  }
 }
 
 __device__ __forceinline__ void load_weights(const float* weights, int outputs, int k, int slice, float* shared) {
@@ -81,7 +92,8 @@ __global__ void __launch_bounds__(kThreads) float_linear_kernel(const __grid_con
     __syncthreads();
     const int output = slice * kOutputs + (tid >> 4);
     float y[kRowsAtOnce];
-    dot_rows(x, args.k, reinterpret_cast<const float4*>(w + (tid >> 4) * args.k), args.k, tid & 15, y);
+    dot_rows(x, args.k, reinterpret_cast<const float4*>(w + (tid >> 4) * args.k), args.k, tid & 15,
+             rows - set * kRowsAtOnce, y);
     if ((tid & 15) != 0 || output >= args.outputs) continue;
 #pragma unroll
     for (int r = 0; r < kRowsAtOnce; ++r) {
@@ -224,8 +236,8 @@ __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__
     if (static_cast<int>(blockIdx.x) / slices >= set_step) break;  // a remainder block
     if (args.weights != nullptr) {
       __syncthreads();
-      for (int r = 0; r < kRowsAtOnce; ++r) {
-        const int row = min(first_row + r, rows - 1);
+      for (int r = 0; r < min(kRowsAtOnce, rows - first_row); ++r) {
+        const int row = first_row + r;
         const float* source = args.input.data + int64_t{row} * args.input.stride;
         for (int i = tid; i < args.k; i += kThreads) x[r * args.k + packed_place(i)] = source[i];
       }
@@ -246,7 +258,7 @@ __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__
         const float f = norm_factor(tree16(sum), args.k, args.eps);
         if (lane == 0) factor[warp] = f;
         __syncthreads();
-        for (int r = 0; r < kRowsAtOnce; ++r) {
+        for (int r = 0; r < min(kRowsAtOnce, rows - first_row); ++r) {
           const float f_row = factor[r];
           const int row = first_row + r;
           for (int i = tid; i < args.k; i += kThreads) {
@@ -269,7 +281,8 @@ __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__
       copy_wait<0>();
       __syncthreads();
       float y[kRowsAtOnce];
-      dot_rows(x, args.k, reinterpret_cast<const float4*>(w + (tid >> 4) * args.k), args.k, tid & 15, y);
+      dot_rows(x, args.k, reinterpret_cast<const float4*>(w + (tid >> 4) * args.k), args.k, tid & 15,
+               rows - first_row, y);
       const int expert = slice * kOutputs + (tid >> 4);
       if ((tid & 15) == 0 && expert < args.experts) {
 #pragma unroll
@@ -302,7 +315,10 @@ __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__
 void launch_float_linear(const FloatLinearArgs& args, int sms, cudaStream_t stream) {
   const size_t bytes = sizeof(float) * static_cast<size_t>(args.k) * (kRowsAtOnce + kOutputs);
   const int per_sm = bytes * 2 <= 220 << 10 ? 2 : 1;
-  launch("a float linear layer", &float_linear_kernel, sms * per_sm, kThreads, bytes, stream, args);
+  const int slices = (args.outputs + kOutputs - 1) / kOutputs;
+  const int64_t blocks = int64_t{slices} * ((args.step.max_rows + kRowsAtOnce - 1) / kRowsAtOnce);
+  const int grid = static_cast<int>(blocks < sms * per_sm ? blocks : sms * per_sm);
+  launch("a float linear layer", &float_linear_kernel, grid, kThreads, bytes, stream, args);
 }
 
 void launch_route(const RouteArgs& args, int sms, cudaStream_t stream) {
@@ -310,7 +326,11 @@ void launch_route(const RouteArgs& args, int sms, cudaStream_t stream) {
   const size_t scratch = sizeof(float) * static_cast<size_t>(args.experts) * kRowsAtOnce;
   if (bytes < scratch) bytes = scratch;
   const int per_sm = bytes * 2 <= 220 << 10 ? 2 : 1;
-  launch("routing", &route_kernel, sms * per_sm, kThreads, bytes, stream, args);
+  const int slices = args.weights != nullptr ? (args.experts + kOutputs - 1) / kOutputs : 1;
+  const int wanted = slices * ((args.step.max_rows + kRowsAtOnce - 1) / kRowsAtOnce);
+  int grid = wanted < sms * per_sm ? wanted : sms * per_sm;
+  if (grid < slices) grid = slices;
+  launch("routing", &route_kernel, grid, kThreads, bytes, stream, args);
 }
 
 }  // namespace cohort::cuda

@@ -10,10 +10,20 @@ constexpr int kRowThreads = 512;
 __global__ void begin_kernel(const BeginArgs args) {
   let_next_start();
   wait_for_previous();
-  // Word 3 of the header says how many words the host wrote.
-  const int words = args.host[3];
-  for (int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); i < words; i += static_cast<int>(gridDim.x * blockDim.x))
-    args.device[i] = args.host[i];
+  const Step& step = args.step;
+  const int rows = args.host[kRows];
+  auto copy = [&, at = 0](auto* target, int words) mutable {
+    const int first = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+    for (int i = first; i < words; i += static_cast<int>(gridDim.x * blockDim.x)) target[i] = args.host[at + i];
+    at += words;
+  };
+  copy(step.header, kHeaderWords);
+  copy(step.tokens, rows);
+  copy(step.positions, rows);
+  copy(step.page_begin, rows);
+  copy(step.sampled_rows, args.host[kSampled]);
+  copy(step.pages, args.host[kPages]);
+  for (int w = 0; w < kMaxWindows; ++w) copy(step.units[w], args.host[kUnits + w]);
   if (blockIdx.x == 0 && threadIdx.x == 0) *args.distinct = 0;
 }
 
@@ -313,11 +323,17 @@ __global__ void __launch_bounds__(256) argmax_kernel(const __grid_constant__ Arg
 
 }  // namespace
 
+namespace {
+int at_most(int a, int b) {
+  return a < b ? a : b;
+}
+}  // namespace
+
 void launch_begin(const BeginArgs& args, cudaStream_t stream) {
   launch("the start of a step", &begin_kernel, 16, 256, 0, stream, args);
 }
 void launch_rows(const RowArgs& args, int sms, cudaStream_t stream) {
-  launch("a row operation", &rows_kernel, sms * 2, kRowThreads, static_cast<size_t>(args.width) * 4, stream, args);
+  launch("a row operation", &rows_kernel, at_most(sms * 2, args.step.max_rows), kRowThreads, static_cast<size_t>(args.width) * 4, stream, args);
 }
 void launch_quantise(const QuantiseArgs& args, int sms, cudaStream_t stream) {
   launch("quantisation", &quantise_kernel, sms * 4, 256, 0, stream, args);
@@ -326,7 +342,7 @@ void launch_elementwise(const ElementwiseArgs& args, int sms, cudaStream_t strea
   launch("an elementwise operation", &elementwise_kernel, sms * 2, 256, 0, stream, args);
 }
 void launch_heads(const HeadsArgs& args, int sms, cudaStream_t stream) {
-  launch("norm, rope and append", &heads_kernel, sms * 4, kHeadWarps * 32, 0, stream, args);
+  launch("norm, rope and append", &heads_kernel, at_most(sms * 4, args.step.max_rows * (args.q.heads + 2 * args.k.heads) / kHeadWarps + 1), kHeadWarps * 32, 0, stream, args);
 }
 void launch_copy_page(std::byte* base, size_t page_bytes, int from, int to, cudaStream_t stream) {
   copy_page_kernel<<<32, 256, 0, stream>>>(base, page_bytes, from, to);
