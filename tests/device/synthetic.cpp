@@ -29,7 +29,7 @@ const std::vector<ScalePlaces>& scale_places() {
   static const std::vector<ScalePlaces> places = {
       {TensorType::q4_0, {0}, 4.6F},     {TensorType::q4_1, {0, 2}, 8.0F},   {TensorType::q5_0, {0}, 9.0F},
       {TensorType::q5_1, {0, 2}, 16.0F}, {TensorType::q8_0, {0}, 74.0F},     {TensorType::q2_k, {80, 82}, 14.0F},
-      {TensorType::q3_k, {108}, 40.0F},  {TensorType::q4_k, {0, 2}, 250.0F}, {TensorType::q5_k, {0, 2}, 500.0F},
+      {TensorType::q3_k, {108}, 40.0F},  {TensorType::q4_k, {0, 2}, 160.0F}, {TensorType::q5_k, {0, 2}, 320.0F},
       {TensorType::q6_k, {208}, 1300.0F}, {TensorType::iq4_nl, {0}, 70.0F},  {TensorType::iq4_xs, {0}, 1200.0F},
       {TensorType::iq3_s, {0}, 100.0F},  {TensorType::iq2_xxs, {0}, 100.0F},
   };
@@ -61,11 +61,23 @@ void SyntheticModel::fill(TensorType type, int64_t cols, std::byte* bytes, int64
     std::memcpy(bytes + i, &word, 8);
   }
   for (size_t i = size / 8 * 8; i < size; ++i) bytes[i] = static_cast<std::byte>(next(state_));
+  // Codes without a mean: else every output would hold the sum of its row, all rows would look alike, and all would
+  // take the same experts.
+  if (type == TensorType::q4_0) {
+    for (int64_t b = 0; b < blocks; ++b) {
+      for (int i = 2; i < 18; ++i) {
+        std::byte& pair = bytes[b * 18 + i];
+        if ((pair & std::byte{0x0f}) == std::byte{0}) pair |= std::byte{0x08};
+        if ((pair & std::byte{0xf0}) == std::byte{0}) pair |= std::byte{0x80};
+      }
+    }
+  }
+  const float offset_share = type == TensorType::q5_k ? 15.5F : type == TensorType::q4_k ? 7.5F : 0.5F;
   for (const ScalePlaces& places : scale_places()) {
     if (places.type != type) continue;
     for (int64_t b = 0; b < blocks; ++b) {
       for (size_t s = 0; s < places.at.size(); ++s) {
-        const float d = target / places.code * (0.5F + uniform(state_)) * (s == 1 ? 0.5F : 1.0F);
+        const float d = target / places.code * (0.5F + uniform(state_)) * (s == 1 ? offset_share : 1.0F);
         const uint16_t half = f32_to_f16(d);
         std::memcpy(bytes + b * info.block_bytes + places.at[s], &half, 2);
       }

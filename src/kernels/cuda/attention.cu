@@ -1,13 +1,14 @@
 // Attention, rule 7, for every row of a step: one block of two warps per (row, split of 256 positions, KV head, up to
 // eight of its query heads). The same arithmetic for decode, prefill and window rows.
 //
-// Scores: a lane owns four positions and sums over the dimensions in order for all its heads at once; K chunks of 16
-// bytes, one position after another, make the loads of a warp contiguous, and q comes from shared memory as broadcasts.
-// Values: a warp owns two segments of 64 positions, a lane four dimensions; p comes as broadcasts. So each K and V value
-// that is read serves all heads of the block. The last block of a (row, heads) merges the splits and quantises.
+// A warp owns 128 positions, four pages: it asks for their K as four bulk copies, computes the scores, asks for their V
+// into the same shared memory while the softmax runs, and sums its two segments of 64. Scores: a lane owns four positions
+// and sums over the dimensions in order for all its heads at once. Values: a lane owns four dimensions. So each K and V
+// value serves all heads of the block. The last block of a (row, heads) merges the splits and quantises. Heads too large
+// for shared memory are read from device memory in place.
 //
-// What bounds it: shared-memory broadcasts and fma about equally (8 heads), latency at few rows, where heads are spread
-// over more blocks instead.
+// What bounds it: shared-memory broadcasts (q and p) and fma about equally at 8 heads; latency at few rows, where heads
+// are spread over more blocks instead.
 #include "kernels/cuda/device.cuh"
 
 namespace cohort::cuda {
@@ -16,7 +17,7 @@ namespace {
 constexpr int kThreads = 64;
 constexpr int kSplit = 256;
 constexpr int kMaxHeads = 8;
-constexpr int kBlocksPerSm = 6;  // 168 registers a thread; with eight blocks the value loop spills
+constexpr int kBlocksPerSm = 3;  // 64 KB of K or V each at 128 dimensions
 
 template <CacheType T>
 struct Cached;
@@ -71,11 +72,14 @@ struct Cached<CacheType::bf16> {
 };
 
 struct Shared {
-  float* q;         // [head_dim][H]; later the second warp's half of the output [head_dim][H]
-  float* p;         // [256][H]
-  float* maximum;   // [2][H]
-  float* sum;       // [H]
-  float* maxima;    // [H]
+  std::byte* pages;     // [8] one head of a page each, K then V; null: read in place
+  uint64_t* arrived;    // [2] a warp's copies
+  float* q;             // [head_dim][H]
+  float* p;             // [256][H], where q was
+  float* exchange;      // [H][128] the second warp's half of the output; where p was if one pass over dimensions does
+  float* maximum;       // [2][H]
+  float* sum;           // [H]
+  float* maxima;        // [H]
 };
 
 /// Writes head outputs: f32 rows and their quantised blocks. `o` holds dimensions 4 * lane + 128 * group.
@@ -136,7 +140,7 @@ __device__ __forceinline__ void load_heads(const float* p, float (&out)[H]) {
   }
 }
 
-template <int H, CacheType T>
+template <int H, CacheType T, bool Staged>
 __device__ void attend(const AttentionArgs& args, const Shared& sh, int unit, int first_head) {
   constexpr int kChunk = Cached<T>::kChunk;
   const int tid = static_cast<int>(threadIdx.x), lane = tid & 31, warp = tid >> 5;
@@ -154,6 +158,25 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, int unit, in
   const int64_t page_bytes = head_values * args.kv_heads * kBytes;
   const int32_t* pages = args.step.pages + args.step.page_begin[row] + split * (kSplit / 32);
 
+  // This warp's pages that have a visible position.
+  const int first_page = max(begin / 32, warp * 4), page_end = min((end + 31) / 32, warp * 4 + 4);
+  const auto head_bytes = static_cast<uint32_t>(head_values * kBytes);
+  const auto fetch = [&](const std::byte* base) {
+    if (!Staged || first_page >= page_end) return;
+    __syncwarp();
+    if (lane == 0) barrier_expect(&sh.arrived[warp], head_bytes * static_cast<uint32_t>(page_end - first_page));
+    __syncwarp();
+    const int slot = warp * 4 + lane;
+    if (lane < 4 && slot >= first_page && slot < page_end) {
+      bulk_copy(sh.pages + slot * head_bytes, base + pages[slot] * page_bytes + kv_head * int64_t{head_bytes}, head_bytes,
+                &sh.arrived[warp]);
+    }
+  };
+  const auto arrive = [&](uint32_t parity) {
+    if (Staged && first_page < page_end) barrier_wait(&sh.arrived[warp], parity);
+  };
+  fetch(args.keys);
+
   const float* q = args.q + (int64_t{row} * args.heads + first_head) * dims;
   for (int i = tid; i < dims * H; i += kThreads) sh.q[i % dims * H + i / dims] = q[i];
   __syncthreads();
@@ -164,13 +187,15 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, int unit, in
     const std::byte* keys[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int j = warp * 128 + i * 32;
-      // Invisible positions read the first visible page: their scores are never used.
-      const int page = pages[(j < end && j + 32 > begin ? j : begin) / 32];
-      keys[i] = args.keys + page * page_bytes + (kv_head * head_values + lane * kChunk) * kBytes;
+      const int slot = warp * 4 + i;
+      // Pages without a visible position: another's memory is read, and the scores are not used.
+      const int page = min(max(slot, begin / 32), (end - 1) / 32);
+      keys[i] = Staged ? sh.pages + slot * head_bytes + lane * kChunk * kBytes
+                       : args.keys + pages[page] * page_bytes + (kv_head * head_values + lane * kChunk) * kBytes;
 #pragma unroll
       for (int h = 0; h < H; ++h) score[i][h] = 0.0F;
     }
+    arrive(0);
     const bool useful = warp * 128 < end && warp * 128 + 128 > begin;
     if (useful) {
 #pragma unroll 2
@@ -192,6 +217,7 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, int unit, in
       }
     }
   }
+  fetch(args.values);
   float maximum[H];
 #pragma unroll
   for (int h = 0; h < H; ++h) maximum[h] = __int_as_float(0xff800000);
@@ -240,6 +266,7 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, int unit, in
     for (int h = 0; h < H; ++h) sh.maxima[h] = maximum[h];
   }
 
+  arrive(1);
   // o: warp w takes segments 2w and 2w + 1, their sum is the first level of the tree.
   const bool single = splits == 1;
   float* partial = args.partial + (int64_t{unit} * args.heads + first_head) * (dims + 2);
@@ -262,8 +289,9 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, int unit, in
       if (inside) {
 #pragma unroll 4
         for (int j = from; j < to; ++j) {
-          const std::byte* values = args.values + pages[j >> 5] * page_bytes;
-          const float4 v = Cached<T>::load4(values, kv_head * head_values + int64_t{j & 31} * dims + dim);
+          const float4 v = Staged ? Cached<T>::load4(sh.pages, j * dims + dim)
+                                  : Cached<T>::load4(args.values + pages[j >> 5] * page_bytes,
+                                                     kv_head * head_values + int64_t{j & 31} * dims + dim);
           float p[H];
           load_heads<H>(sh.p + j * H, p);
 #pragma unroll
@@ -281,19 +309,19 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, int unit, in
 #pragma unroll
       for (int i = 0; i < 4; ++i) o[h][i] = __fadd_rn(first[h][i], o[h][i]);
     }
-    // The second warp hands its half over through q's place, which nobody reads any more.
+    // The second warp hands its half over.
     __syncthreads();
     if (warp == 1 && inside) {
 #pragma unroll
       for (int h = 0; h < H; ++h)
-        *reinterpret_cast<float4*>(sh.q + h * 128 + lane * 4) = make_float4(o[h][0], o[h][1], o[h][2], o[h][3]);
+        *reinterpret_cast<float4*>(sh.exchange + h * 128 + lane * 4) = make_float4(o[h][0], o[h][1], o[h][2], o[h][3]);
     }
     __syncthreads();
     if (warp == 0) {
 #pragma unroll
       for (int h = 0; h < H; ++h) {
         if (inside) {
-          const float4 other = *reinterpret_cast<const float4*>(sh.q + h * 128 + lane * 4);
+          const float4 other = *reinterpret_cast<const float4*>(sh.exchange + h * 128 + lane * 4);
           o[h][0] = __fadd_rn(o[h][0], other.x);
           o[h][1] = __fadd_rn(o[h][1], other.y);
           o[h][2] = __fadd_rn(o[h][2], other.z);
@@ -354,40 +382,73 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, int unit, in
   }
 }
 
-template <int H, CacheType T>
+template <int H, CacheType T, bool Staged>
 __device__ void attend_all(const AttentionArgs& args, const Shared& sh, int units) {
   const int head_sets = args.heads / H;
   const int64_t items = int64_t{units} * head_sets;
   for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
     __syncthreads();
-    attend<H, T>(args, sh, static_cast<int>(item / head_sets), static_cast<int>(item % head_sets) * H);
+    attend<H, T, Staged>(args, sh, static_cast<int>(item / head_sets), static_cast<int>(item % head_sets) * H);
   }
 }
 
-template <CacheType T>
+/// Bytes of shared memory.
+struct AttentionLayout {
+  int pages, working, exchange, total;
+  __host__ __device__ AttentionLayout(int head_dim, int value_bytes, bool staged) {
+    pages = staged ? 8 * 32 * head_dim * value_bytes : 0;
+    working = 4 * kMaxHeads * (head_dim > kSplit ? head_dim : kSplit);
+    exchange = head_dim > 128 ? 4 * kMaxHeads * 128 : 0;
+    total = pages + working + exchange + 4 * 4 * kMaxHeads;
+  }
+};
+
+template <CacheType T, bool Staged>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm) attention_kernel(const __grid_constant__ AttentionArgs args) {
-  extern __shared__ __align__(16) float buffer[];
+  extern __shared__ __align__(128) std::byte buffer[];
+  __shared__ uint64_t arrived[2];
+  const AttentionLayout layout(args.head_dim, T == CacheType::f32 ? 4 : 2, Staged);
   Shared sh;
-  sh.q = buffer;
-  sh.p = sh.q + max(args.head_dim, 128) * kMaxHeads;
-  sh.maximum = sh.p + kSplit * kMaxHeads;
+  sh.pages = buffer;
+  sh.arrived = arrived;
+  sh.q = sh.p = reinterpret_cast<float*>(buffer + layout.pages);
+  sh.exchange = layout.exchange > 0 ? reinterpret_cast<float*>(buffer + layout.pages + layout.working) : sh.p;
+  sh.maximum = reinterpret_cast<float*>(buffer + layout.pages + layout.working + layout.exchange);
   sh.sum = sh.maximum + 2 * kMaxHeads;
   sh.maxima = sh.sum + kMaxHeads;
+  if (threadIdx.x == 0) {
+    barrier_init(&arrived[0], 1);
+    barrier_init(&arrived[1], 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
   let_next_start();
   wait_for_previous();
   const int units = args.step.header[kUnits + args.window_index];
   const int group = args.heads / args.kv_heads;
-  // As many heads a block as still give every SM a block or two.
-  const int wanted = static_cast<int>(gridDim.x) / 4;
+  // As many heads a block as still give every SM a block.
+  const int wanted = static_cast<int>(gridDim.x) / kBlocksPerSm;
   const auto enough = [&](int heads) { return group % heads == 0 && units * (args.heads / heads) >= wanted; };
   if (enough(8)) {
-    attend_all<8, T>(args, sh, units);
+    attend_all<8, T, Staged>(args, sh, units);
   } else if (enough(4)) {
-    attend_all<4, T>(args, sh, units);
+    attend_all<4, T, Staged>(args, sh, units);
   } else if (enough(2)) {
-    attend_all<2, T>(args, sh, units);
+    attend_all<2, T, Staged>(args, sh, units);
   } else {
-    attend_all<1, T>(args, sh, units);
+    attend_all<1, T, Staged>(args, sh, units);
+  }
+}
+
+template <CacheType T>
+void launch_typed(const AttentionArgs& args, int sms, cudaStream_t stream) {
+  constexpr int kBytes = T == CacheType::f32 ? 4 : 2;
+  const AttentionLayout staged(args.head_dim, kBytes, true), in_place(args.head_dim, kBytes, false);
+  const int grid = sms * kBlocksPerSm;
+  if (staged.total <= 220 << 10) {
+    launch("attention", &attention_kernel<T, true>, grid, kThreads, static_cast<size_t>(staged.total), stream, args);
+  } else {
+    launch("attention", &attention_kernel<T, false>, grid, kThreads, static_cast<size_t>(in_place.total), stream, args);
   }
 }
 
@@ -398,19 +459,13 @@ size_t page_half_bytes(CacheType type, int kv_heads, int head_dim) {
 }
 
 void launch_attention(const AttentionArgs& args, int sms, cudaStream_t stream) {
-  const size_t bytes = sizeof(float) * (static_cast<size_t>(args.head_dim > 128 ? args.head_dim : 128) * kMaxHeads +
-                                        kSplit * kMaxHeads + 4 * kMaxHeads);
-  const int grid = sms * kBlocksPerSm;
   switch (args.cache) {
     case CacheType::f32:
-      launch("attention", &attention_kernel<CacheType::f32>, grid, kThreads, bytes, stream, args);
-      break;
+      return launch_typed<CacheType::f32>(args, sms, stream);
     case CacheType::f16:
-      launch("attention", &attention_kernel<CacheType::f16>, grid, kThreads, bytes, stream, args);
-      break;
+      return launch_typed<CacheType::f16>(args, sms, stream);
     case CacheType::bf16:
-      launch("attention", &attention_kernel<CacheType::bf16>, grid, kThreads, bytes, stream, args);
-      break;
+      return launch_typed<CacheType::bf16>(args, sms, stream);
   }
 }
 

@@ -80,6 +80,11 @@ __device__ __forceinline__ void copy_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
+/// Asks for a line that is needed soon.
+__device__ __forceinline__ void prefetch(const void* global) {
+  asm volatile("prefetch.global.L1 [%0];" ::"l"(global));
+}
+
 /// d = a (16 x 32, int8) * b (32 x 8, int8) + start in every element.
 __device__ __forceinline__ void mma_k32(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, int start) {
   asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"

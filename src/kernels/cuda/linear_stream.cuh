@@ -40,64 +40,109 @@ __host__ __device__ inline StreamLayout stream_layout(const Geometry& g, int slo
   return l;
 }
 
-/// Sums of one warp's segments of one tile: acc per n-tile.
-template <Format F, int NT>
-__device__ __forceinline__ void stream_segments(const std::byte* tile, int block, const Geometry& geo, int activation_block,
-                                                const std::byte* values, int row_stride, const float* scales,
-                                                const int32_t* sums, int tiles, bool two_groups, Lane at,
-                                                float (&acc)[NT][4]) {
-  float pair[NT][4], quad[NT][4];
-  for (int s = 0; s < geo.warp_segments; ++s) {
+/// What a warp multiplies with: activations in shared memory.
+struct StreamActivations {
+  const std::byte* values;
+  int row_stride;
+  const float* scales;
+  const int32_t* sums;
+  int n_tiles;  // 8-column groups in use
+};
+
+/// One segment of one tile for up to 8 * NT columns, from +0. SB: its 32-blocks when known at compile time, else 0.
+template <Format F, int NT, int SB>
+__device__ __forceinline__ void stream_segment(const std::byte* tile, int block, int activation_block, int blocks,
+                                               const StreamActivations& x, bool two_groups, Lane at,
+                                               float (&acc)[NT][4]) {
+#pragma unroll
+  for (int n = 0; n < NT; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) acc[n][i] = 0.0F;
+  }
+  const int count = SB > 0 ? SB : blocks;
+#pragma unroll(SB > 0 ? SB : 2)
+  for (int b = 0; b < count; ++b) {
+    Block<F> w;
+    w.load(tile, block + b, at, two_groups);
 #pragma unroll
     for (int n = 0; n < NT; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) acc[n][i] = 0.0F;
-    }
-#pragma unroll 2
-    for (int b = 0; b < geo.segment_blocks; ++b, ++block, ++activation_block) {
-      Block<F> w;
-      w.load(tile, block, at, two_groups);
-#pragma unroll
-      for (int n = 0; n < NT; ++n) {
-        if (NT > 1 && n >= tiles) break;
-        Columns c;
-        const uint2 q =
-            *reinterpret_cast<const uint2*>(values + (n * 8 + at.g) * row_stride + activation_block * 32 + at.t * 8);
-        const int column = (activation_block * NT + n) * 8 + at.t * 2;
-        const float2 d = *reinterpret_cast<const float2*>(scales + column);
-        c.b0 = q.x;
-        c.b1 = q.y;
-        c.d0 = d.x;
-        c.d1 = d.y;
-        if constexpr (Block<F>::kSums) {
-          const int2 sum = *reinterpret_cast<const int2*>(sums + column);
-          c.sums0 = sum.x;
-          c.sums1 = sum.y;
-        }
-        w.add(acc[n], c);
+      if (NT > 1 && n >= x.n_tiles) break;
+      Columns c;
+      const uint2 q = *reinterpret_cast<const uint2*>(x.values + (n * 8 + at.g) * x.row_stride +
+                                                      (activation_block + b) * 32 + at.t * 8);
+      const int column = ((activation_block + b) * NT + n) * 8 + at.t * 2;
+      const float2 d = *reinterpret_cast<const float2*>(x.scales + column);
+      c.b0 = q.x;
+      c.b1 = q.y;
+      c.d0 = d.x;
+      c.d1 = d.y;
+      if constexpr (Block<F>::kSums) {
+        const int2 sum = *reinterpret_cast<const int2*>(x.sums + column);
+        c.sums0 = sum.x;
+        c.sums1 = sum.y;
       }
+      w.add(acc[n], c);
     }
-    // tree over neighbours, as segments finish: after an odd one the pair is summed, after the fourth the pairs are.
+  }
+}
+
+/// tree over one warp's 1, 2 or 4 segments; pairs of segments are independent work side by side.
+template <Format F, int NT, int SB>
+__device__ __forceinline__ void stream_segments(const std::byte* tile, int block, int activation_block,
+                                                const Geometry& geo, const StreamActivations& x, bool two_groups, Lane at,
+                                                float (&acc)[NT][4]) {
+  const int blocks = SB > 0 ? SB : geo.segment_blocks;
+  if (geo.warp_segments == 1) {
+    stream_segment<F, NT, SB>(tile, block, activation_block, blocks, x, two_groups, at, acc);
+    return;
+  }
+  for (int pair = 0; pair < geo.warp_segments; pair += 2) {
+    float first[NT][4], second[NT][4];
+    const int offset = pair * blocks;
+    stream_segment<F, NT, SB>(tile, block + offset, activation_block + offset, blocks, x, two_groups, at, first);
+    stream_segment<F, NT, SB>(tile, block + offset + blocks, activation_block + offset + blocks, blocks, x, two_groups,
+                              at, second);
 #pragma unroll
     for (int n = 0; n < NT; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        if ((s & 1) == 0) {
-          pair[n][i] = acc[n][i];
-        } else {
-          acc[n][i] = __fadd_rn(pair[n][i], acc[n][i]);
-          if (s == 1) quad[n][i] = acc[n][i];
-          if (s == 3) acc[n][i] = __fadd_rn(quad[n][i], acc[n][i]);
-        }
+        const float sum = __fadd_rn(first[n][i], second[n][i]);
+        acc[n][i] = pair == 0 ? sum : __fadd_rn(acc[n][i], sum);
       }
     }
   }
 }
 
-template <Format F, Mode M, int NT>
+/// Walks over (entry, task) items without dividing: an entry is a group of columns.
+struct Cursor {
+  int entry, task, left;  // left: items to come, this one included
+  __device__ __forceinline__ void advance(int step, int tasks) {
+    --left;
+    task += step;
+    while (task >= tasks) {
+      task -= tasks;
+      ++entry;
+    }
+  }
+};
+/// Dense: every gridDim-th item. Experts: a contiguous run, so that a block meets few entries.
+template <Mode M>
+__device__ __forceinline__ Cursor first_item(int items, int tasks) {
+  const int block = static_cast<int>(blockIdx.x), grid = static_cast<int>(gridDim.x);
+  if constexpr (M == Mode::dense) {
+    return {block / tasks, block % tasks, block < items ? (items - 1 - block) / grid + 1 : 0};
+  } else {
+    const int begin = static_cast<int>(int64_t{items} * block / grid);
+    const int end = static_cast<int>(int64_t{items} * (block + 1) / grid);
+    return {begin / tasks, begin % tasks, end - begin};
+  }
+}
+
+template <Format F, Mode M, int NT, int SB>
 __global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1) stream_kernel(const __grid_constant__ LinearArgs args) {
   extern __shared__ __align__(128) std::byte shared[];
   __shared__ uint64_t full[kMaxSlots], empty[kMaxSlots];
+  __shared__ int32_t routes[8];
   const Geometry& geo = args.geometry;
   const StreamLayout layout = stream_layout(geo, args.slots, NT, Block<F>::kSums || M == Mode::down);
   const int slot_bytes = (geo.chunk_bytes + 127) / 128 * 128;
@@ -115,6 +160,7 @@ __global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1) stream_kernel
 
   const int64_t matrix_bytes = int64_t{geo.tiles} * geo.tile_bytes;
   const int task_bytes = geo.chunks * geo.chunk_bytes;
+  const int step = M == Mode::dense ? static_cast<int>(gridDim.x) : 1;
 
   if (warp == kWarps) {
     if ((threadIdx.x & 31) != 0) return;
@@ -131,32 +177,40 @@ __global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1) stream_kernel
     };
     if constexpr (M == Mode::dense) {
       // The first column group's tasks are known before the rows are: fill the ring, then wait.
-      int pushed = 0;
-      const int grid = static_cast<int>(gridDim.x);
-      int64_t item = blockIdx.x;
-      int chunk = 0;
-      for (; item < geo.tasks && pushed < args.slots; ++pushed) {
-        push(args.weights + item * task_bytes + int64_t{chunk} * geo.chunk_bytes);
+      int pushed = 0, chunk = 0;
+      Cursor at = first_item<M>(geo.tasks, geo.tasks);
+      while (at.left > 0 && pushed < args.slots) {
+        push(args.weights + int64_t{at.task} * task_bytes + chunk * geo.chunk_bytes);
+        ++pushed;
         if (++chunk == geo.chunks) {
           chunk = 0;
-          item += grid;
+          at.advance(step, geo.tasks);
         }
       }
       wait_for_previous();
       const int columns = args.step.header[args.sampled ? kSampled : kRows];
-      const int64_t items = int64_t{geo.tasks} * ((columns + kColumns - 1) / kColumns);
-      for (; item < items; item += grid, chunk = 0) {
-        for (; chunk < geo.chunks; ++chunk)
-          push(args.weights + item % geo.tasks * task_bytes + int64_t{chunk} * geo.chunk_bytes);
+      if (columns == 0) {  // nothing to do: stay until the copies have landed
+        for (int i = 0; i < pushed; ++i) barrier_wait(&full[i], 0);
+        return;
+      }
+      at = first_item<M>(geo.tasks * ((columns + kColumns - 1) / kColumns), geo.tasks);
+      // Skip what was pushed before.
+      for (chunk = pushed; at.left > 0 && chunk >= geo.chunks; chunk -= geo.chunks) at.advance(step, geo.tasks);
+      for (; at.left > 0; at.advance(step, geo.tasks), chunk = 0) {
+        const std::byte* source = args.weights + int64_t{at.task} * task_bytes;
+        for (; chunk < geo.chunks; ++chunk) push(source + chunk * geo.chunk_bytes);
       }
     } else {
       wait_for_previous();
-      const int64_t items = int64_t{*args.group.count} * geo.tasks;
-      const int64_t begin = items * blockIdx.x / gridDim.x, end = items * (blockIdx.x + 1) / gridDim.x;
-      for (int64_t item = begin; item < end; ++item) {
-        const int entry = static_cast<int>(item / geo.tasks);
-        const std::byte* source = args.weights + args.group.expert[entry] * matrix_bytes + item % geo.tasks * task_bytes;
-        for (int chunk = 0; chunk < geo.chunks; ++chunk) push(source + int64_t{chunk} * geo.chunk_bytes);
+      int entry = -1;
+      const std::byte* matrix = nullptr;
+      for (Cursor at = first_item<M>(*args.group.count * geo.tasks, geo.tasks); at.left > 0; at.advance(1, geo.tasks)) {
+        if (at.entry != entry) {
+          entry = at.entry;
+          matrix = args.weights + args.group.expert[entry] * matrix_bytes;
+        }
+        const std::byte* source = matrix + int64_t{at.task} * task_bytes;
+        for (int chunk = 0; chunk < geo.chunks; ++chunk) push(source + chunk * geo.chunk_bytes);
       }
     }
     return;
@@ -170,90 +224,112 @@ __global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1) stream_kernel
   int32_t* sums = reinterpret_cast<int32_t*>(shared + layout.sums);
   float* partial = reinterpret_cast<float*>(shared + layout.partial);
   const auto sync = [] { asm volatile("bar.sync 1, %0;" ::"n"(kComputeThreads) : "memory"); };
-
-  wait_for_previous();
-  int64_t item, end, step;
-  int all_columns = 0;
-  if constexpr (M == Mode::dense) {
-    all_columns = args.step.header[args.sampled ? kSampled : kRows];
-    item = blockIdx.x;
-    end = int64_t{geo.tasks} * ((all_columns + kColumns - 1) / kColumns);
-    step = gridDim.x;
-  } else {
-    const int64_t items = int64_t{*args.group.count} * geo.tasks;
-    item = items * blockIdx.x / gridDim.x;
-    end = items * (blockIdx.x + 1) / gridDim.x;
-    step = 1;
-  }
   const int tile_in_chunk = warp / geo.segment_warps;
   const int segment_warp = warp % geo.segment_warps;
   const int part_blocks = geo.blocks / geo.parts;
+  const int first_block = segment_warp * geo.warp_segments * geo.segment_blocks;
+  const int task_outputs = geo.task_tiles / geo.matrices * kTileRows;
+
+  wait_for_previous();
+  int all_columns = 0;
+  Cursor item;
+  if constexpr (M == Mode::dense) {
+    all_columns = args.step.header[args.sampled ? kSampled : kRows];
+    item = first_item<M>(geo.tasks * ((all_columns + kColumns - 1) / kColumns), geo.tasks);
+  } else {
+    item = first_item<M>(*args.group.count * geo.tasks, geo.tasks);
+  }
   int slot = 0, buffer = 0;
   uint32_t parity = 0;
-  int64_t current = -1;  // entry or column group whose activations are in shared memory
+  int current = -1;  // entry whose activations are in shared memory
   int begin = 0, columns = 0;
-  for (; item < end; item += step) {
-    const int64_t entry = item / geo.tasks;
-    const int task = static_cast<int>(item - entry * geo.tasks);
-    if (entry != current) {
-      current = entry;
+  for (; item.left > 0; item.advance(step, geo.tasks)) {
+    if (item.entry != current) {
+      current = item.entry;
       sync();
       if constexpr (M == Mode::dense) {
-        begin = static_cast<int>(entry) * kColumns;
+        begin = current * kColumns;
         columns = min(kColumns, all_columns - begin);
       } else {
-        begin = args.group.begin[entry];
-        columns = args.group.size[entry];
+        begin = args.group.begin[current];
+        columns = args.group.size[current];
+        if (tid < columns) routes[tid] = args.group.routes[begin + tid];
+        sync();
       }
       if constexpr (M == Mode::down) {
-        for (int i = warp; i < columns * geo.blocks; i += kWarps) {
-          const int column = i / geo.blocks, b = i - column * geo.blocks;
-          const int64_t route = args.group.routes[begin + column];
-          const float x = args.float_input.data[route * args.float_input.stride + b * 32 + at.lane];
-          quantise_block(x, at.lane, reinterpret_cast<int8_t*>(values) + column * layout.row_stride + b * 32,
-                         scales + b * kColumns + column, sums + b * kColumns + column);
-        }
-      } else {
-        const auto row_of = [&](int column) {
-          return M == Mode::dense ? begin + column : args.group.routes[begin + column] / args.top_k;
-        };
+        // Eight blocks' loads in flight per warp.
         for (int column = 0; column < columns; ++column) {
-          const int64_t row = row_of(column);
-          const auto* source = reinterpret_cast<const uint4*>(args.input.values + row * geo.blocks * 32);
-          auto* target = reinterpret_cast<uint4*>(values + column * layout.row_stride);
-          for (int i = tid; i < geo.blocks * 2; i += kComputeThreads) target[i] = source[i];
-          for (int b = tid; b < geo.blocks; b += kComputeThreads) {
-            scales[b * kColumns + column] = args.input.scales[row * geo.blocks + b];
-            if (Block<F>::kSums) sums[b * kColumns + column] = args.input.sums[row * geo.blocks + b];
+          const float* source = args.float_input.data + int64_t{routes[column]} * args.float_input.stride + at.lane;
+          for (int first = warp; first < geo.blocks; first += kWarps * 4) {
+            float x[4];
+#pragma unroll
+            for (int u = 0; u < 4; ++u) {
+              const int b = first + u * kWarps;
+              x[u] = b < geo.blocks ? source[b * 32] : 0.0F;
+            }
+#pragma unroll
+            for (int u = 0; u < 4; ++u) {
+              const int b = first + u * kWarps;
+              if (b < geo.blocks) {
+                quantise_block(x[u], at.lane, reinterpret_cast<int8_t*>(values) + column * layout.row_stride + b * 32,
+                               scales + b * kColumns + column, sums + b * kColumns + column);
+              }
+            }
           }
         }
+      } else {
+        for (int column = warp; column < columns; column += kWarps) {
+          const int64_t row = M == Mode::dense ? begin + column : routes[column] / args.top_k;
+          const int8_t* source = args.input.values + row * geo.blocks * 32;
+          std::byte* target = values + column * layout.row_stride;
+          for (int i = at.lane; i < geo.blocks * 2; i += 32) copy_async<16>(target + i * 16, source + i * 16);
+          const int64_t first = row * geo.blocks;
+          for (int b = at.lane; b < geo.blocks; b += 32) {
+            copy_async<4>(scales + b * kColumns + column, args.input.scales + first + b);
+            if constexpr (Block<F>::kSums) copy_async<4>(sums + b * kColumns + column, args.input.sums + first + b);
+          }
+        }
+        copy_commit();
+        copy_wait<0>();
       }
       sync();
     }
-    float* out_partial = partial + buffer * layout.partial_floats;
-    for (int chunk = 0; chunk < geo.chunks; ++chunk) {
-      const int part = chunk % geo.parts;
-      const int tile = chunk / geo.parts * geo.chunk_tiles + tile_in_chunk;
-      barrier_wait(&full[slot], parity);
-      if (tile_in_chunk < geo.chunk_tiles) {
-        const int block = segment_warp * geo.warp_segments * geo.segment_blocks;
-        float acc[NT][4];
-        const int tiles = (columns + 7) >> 3;
-        stream_segments<F, NT>(shared + slot * slot_bytes + tile_in_chunk * geo.tile_bytes, block, geo,
-                               part * part_blocks + block, values, layout.row_stride, scales, sums, tiles,
-                               args.two_groups, at, acc);
-        float* place = out_partial + ((tile * geo.parts + part) * geo.segment_warps + segment_warp) * NT * 128;
+    const int first_output = item.task * task_outputs;
+    // What is added to this thread's first outputs, fetched while the weights arrive.
+    constexpr int kAhead = NT == 4 ? 2 : 1;
+    float ahead[kAhead];
+    if constexpr (M == Mode::dense) {
 #pragma unroll
-        for (int n = 0; n < NT; ++n) {
-          *reinterpret_cast<float2*>(place + n * 128 + at.g * 8 + at.t * 2) = make_float2(acc[n][0], acc[n][1]);
-          *reinterpret_cast<float2*>(place + n * 128 + 64 + at.g * 8 + at.t * 2) = make_float2(acc[n][2], acc[n][3]);
-        }
+      for (int u = 0; u < kAhead; ++u) {
+        const int o = tid + u * kComputeThreads;
+        const int column = (o >> 7) % NT * 8 + (o & 7), output = first_output + (o >> 7) / NT * kTileRows + (o >> 3 & 15);
+        ahead[u] = 0.0F;
+        if (args.addend.data != nullptr && o < task_outputs * kColumns && column < columns && output < args.outputs)
+          ahead[u] = args.addend.data[int64_t{begin + column} * args.addend.stride + output];
       }
-      __syncwarp();
-      if (at.lane == 0) barrier_arrive(&empty[slot]);
-      if (++slot == args.slots) {
-        slot = 0;
-        parity ^= 1;
+    }
+    const StreamActivations x{values, layout.row_stride, scales, sums, (columns + 7) >> 3};
+    float* out_partial = partial + buffer * layout.partial_floats;
+    for (int tile = tile_in_chunk; tile < geo.task_tiles + tile_in_chunk; tile += geo.chunk_tiles) {
+      for (int part = 0; part < geo.parts; ++part) {
+        barrier_wait(&full[slot], parity);
+        if (tile_in_chunk < geo.chunk_tiles) {
+          float acc[NT][4];
+          stream_segments<F, NT, SB>(shared + slot * slot_bytes + tile_in_chunk * geo.tile_bytes, first_block,
+                                     part * part_blocks + first_block, geo, x, args.two_groups, at, acc);
+          float* place = out_partial + ((tile * geo.parts + part) * geo.segment_warps + segment_warp) * NT * 128;
+#pragma unroll
+          for (int n = 0; n < NT; ++n) {
+            *reinterpret_cast<float2*>(place + n * 128 + at.g * 8 + at.t * 2) = make_float2(acc[n][0], acc[n][1]);
+            *reinterpret_cast<float2*>(place + n * 128 + 64 + at.g * 8 + at.t * 2) = make_float2(acc[n][2], acc[n][3]);
+          }
+        }
+        __syncwarp();
+        if (at.lane == 0) barrier_arrive(&empty[slot]);
+        if (++slot == args.slots) {
+          slot = 0;
+          parity ^= 1;
+        }
       }
     }
     sync();
@@ -262,22 +338,26 @@ __global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1) stream_kernel
     const auto total = [&](int tile, int n, int element) {
       return tree_of(out_partial + (tile * count * NT + n) * 128 + element, NT * 128, count);
     };
-    const int outputs = geo.task_tiles / geo.matrices * NT * 128;
-    for (int o = tid; o < outputs; o += kComputeThreads) {
+    for (int o = tid, u = 0; o < task_outputs * kColumns; o += kComputeThreads, ++u) {
       const int element = o & 127;
       const int n = (o >> 7) % NT;
       const int pair = (o >> 7) / NT;
       const int column = n * 8 + (element & 7);
-      const int output = (task * geo.task_tiles / geo.matrices + pair) * kTileRows + (element >> 3);
+      const int output = first_output + pair * kTileRows + (element >> 3);
       if (column >= columns || output >= args.outputs) continue;
       if constexpr (M == Mode::dense) {
         const int64_t row = begin + column;
         float y = total(pair, n, element);
         if (args.bias != nullptr) y = __fadd_rn(y, args.bias[output]);
-        if (args.addend.data != nullptr) y = __fadd_rn(args.addend.data[row * args.addend.stride + output], y);
+        if (args.addend.data != nullptr) {
+          const float other = u == 0               ? ahead[0]
+                              : u == 1 && kAhead > 1 ? ahead[kAhead - 1]
+                                                     : args.addend.data[row * args.addend.stride + output];
+          y = __fadd_rn(other, y);
+        }
         args.out.data[row * args.out.stride + output] = y;
       } else {
-        const int64_t route = args.group.routes[begin + column];
+        const int64_t route = routes[column];
         float y;
         if constexpr (M == Mode::gate_up) {
           const float gate = total(pair * 2, n, element);
@@ -308,9 +388,17 @@ void launch_stream_kernel(LinearArgs args, int sms, cudaStream_t stream) {
   args.slots = NT == 1 ? stream_slots<F, M, NT>(args.geometry, kSharedTwo) : 0;
   const bool two = args.slots >= 2;
   if (!two) args.slots = stream_slots<F, M, NT>(args.geometry, kSharedOne);
-  launch("a streaming linear layer", &stream_kernel<F, M, NT>, sms * (two ? 2 : 1), kStreamThreads,
-         static_cast<size_t>(stream_layout(args.geometry, args.slots, NT, Block<F>::kSums || M == Mode::down).total),
-         stream, args);
+  const int grid = sms * (two ? 2 : 1);
+  const auto bytes = static_cast<size_t>(
+      stream_layout(args.geometry, args.slots, NT, Block<F>::kSums || M == Mode::down).total);
+  const auto start = [&](auto* kernel) { launch("a streaming linear layer", kernel, grid, kStreamThreads, bytes, stream, args); };
+  if (args.geometry.segment_blocks == 4) {
+    start(&stream_kernel<F, M, NT, 4>);
+  } else if (args.geometry.segment_blocks == 6) {
+    start(&stream_kernel<F, M, NT, 6>);
+  } else {
+    start(&stream_kernel<F, M, NT, 0>);
+  }
 }
 
 template <Format F>

@@ -84,33 +84,47 @@ __global__ void __launch_bounds__(kTileThreads, 1) tiles_kernel(const __grid_con
     }
     __syncthreads();
 
+    // Copies without divisions: a warp fetches one weight tile, four threads one column.
+    const int my_column = tid >> 2, my_piece = tid & 3;
+    const int64_t my_row = my_column < columns ? source_row[my_column] : 0;
+    const int8_t* my_values = args.input.values + my_row * geo.blocks * 32 + my_piece * 16;
+    const float* my_scales = args.input.scales + my_row * geo.blocks + my_piece;
+    const int32_t* my_sums = args.input.sums + my_row * geo.blocks + my_piece;
+    const std::byte* my_weights = weights + int64_t{warp} * geo.tile_bytes + at.lane * 16;
+    int fetch_place = 0;
     const auto fetch = [&](int stage) {
       if (stage < stages) {
-        std::byte* place = shared + stage % Shape::kStages * Shape::kStageBytes;
+        std::byte* place = shared + fetch_place * Shape::kStageBytes;
+        if (++fetch_place == Shape::kStages) fetch_place = 0;
         const int block = stage * Shape::kBlocks;
         const int blocks = min(Shape::kBlocks, geo.blocks - block);
-        const int tile_chunk = blocks / Shape::shape.super_blocks * Shape::shape.super_bytes / 16;
-        const std::byte* source = weights + block / Shape::shape.super_blocks * Shape::shape.super_bytes;
-        for (int i = tid; i < tiles * tile_chunk; i += kTileThreads) {
-          const int tile = i / tile_chunk, piece = i - tile * tile_chunk;
-          copy_async<16>(place + tile * Shape::kWeightBytes + piece * 16,
-                         source + int64_t{tile} * geo.tile_bytes + piece * 16);
-        }
-        for (int i = tid; i < columns * Shape::kBlocks * 2; i += kTileThreads) {
-          const int column = i / (Shape::kBlocks * 2), piece = i % (Shape::kBlocks * 2);
-          if (piece < blocks * 2) {
-            copy_async<16>(place + Shape::kValues + column * Shape::kRowStride + piece * 16,
-                           args.input.values + (int64_t{source_row[column]} * geo.blocks + block) * 32 + piece * 16);
+        if (warp < tiles) {
+          const int bytes = blocks / Shape::shape.super_blocks * Shape::shape.super_bytes;
+          std::byte* target = place + warp * Shape::kWeightBytes + at.lane * 16;
+#pragma unroll
+          for (int i = 0; i < (Shape::kWeightBytes + 511) / 512; ++i) {
+            if (i * 512 + at.lane * 16 < bytes) copy_async<16>(target + i * 512, my_weights + i * 512);
           }
+          my_weights += Shape::kWeightBytes;
         }
-        for (int i = tid; i < columns * Shape::kBlocks; i += kTileThreads) {
-          const int column = i / Shape::kBlocks, b = i % Shape::kBlocks;
-          if (b < blocks) {
-            const int64_t from = int64_t{source_row[column]} * geo.blocks + block + b;
-            copy_async<4>(place + Shape::kScales + (b * kTileN + column) * 4, args.input.scales + from);
-            if constexpr (Block<F>::kSums)
-              copy_async<4>(place + Shape::kSums + (b * kTileN + column) * 4, args.input.sums + from);
+        if (my_column < columns) {
+          std::byte* target = place + Shape::kValues + my_column * Shape::kRowStride + my_piece * 16;
+#pragma unroll
+          for (int i = 0; i < Shape::kBlocks / 2; ++i) {
+            if (my_piece + i * 4 < blocks * 2) copy_async<16>(target + i * 64, my_values + i * 64);
           }
+#pragma unroll
+          for (int i = 0; i < Shape::kBlocks / 4; ++i) {
+            const int b = my_piece + i * 4;
+            if (b < blocks) {
+              copy_async<4>(place + Shape::kScales + (b * kTileN + my_column) * 4, my_scales + i * 4);
+              if constexpr (Block<F>::kSums)
+                copy_async<4>(place + Shape::kSums + (b * kTileN + my_column) * 4, my_sums + i * 4);
+            }
+          }
+          my_values += Shape::kBlocks * 32;
+          my_scales += Shape::kBlocks;
+          my_sums += Shape::kBlocks;
         }
       }
       copy_commit();
@@ -125,15 +139,18 @@ __global__ void __launch_bounds__(kTileThreads, 1) tiles_kernel(const __grid_con
       for (int i = 0; i < 32; ++i) acc[i >> 4][i >> 2 & 3][i & 3] = 0.0F;
     };
     clear();
-    int in_segment = 0, segment = 0;
+    int in_segment = 0, segment = 0, next_place = 0;
     for (int s = 0; s < Shape::kStages - 1; ++s) fetch(s);
     for (int stage = 0; stage < stages; ++stage) {
       copy_wait<Shape::kStages - 2>();
       __syncthreads();
       fetch(stage + Shape::kStages - 1);
+      const int use_place = next_place;
+      if (++next_place == Shape::kStages) next_place = 0;
       if (!busy) continue;
-      const std::byte* place = shared + stage % Shape::kStages * Shape::kStageBytes;
+      const std::byte* place = shared + use_place * Shape::kStageBytes;
       const int blocks = min(Shape::kBlocks, geo.blocks - stage * Shape::kBlocks);
+#pragma unroll 2
       for (int b = 0; b < blocks; ++b) {
         Block<F> w[2];
         w[0].load(place + warp_m * 2 * Shape::kWeightBytes, b, at, args.two_groups);

@@ -223,10 +223,16 @@ __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__
   const int tid = static_cast<int>(threadIdx.x), warp = tid >> 5, lane = tid & 31;
   float* x = buffer;                              // [4][k], later scratch for selection and grouping
   float* w = buffer + kRowsAtOnce * args.k;       // [8][k]
+  float* norm_weight = w + kOutputs * args.k;     // [k], when there is a norm
   const int slices = args.weights != nullptr ? (args.experts + kOutputs - 1) / kOutputs : 1;
   const int slice = static_cast<int>(blockIdx.x) % slices;
-  if (args.weights != nullptr) load_weights(args.weights, args.experts, args.k, slice, w);
   let_next_start();
+  if (args.weights != nullptr) {
+    if (args.norm_weight != nullptr) {
+      for (int i = tid * 4; i < args.k; i += kThreads * 4) copy_async<16>(norm_weight + i, args.norm_weight + i);
+    }
+    load_weights(args.weights, args.experts, args.k, slice, w);
+  }
   wait_for_previous();
   const int rows = args.step.header[kRows];
   const int sets = (rows + kRowsAtOnce - 1) / kRowsAtOnce;
@@ -237,10 +243,28 @@ __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__
     if (args.weights != nullptr) {
       __syncthreads();
       for (int r = 0; r < min(kRowsAtOnce, rows - first_row); ++r) {
-        const int row = first_row + r;
-        const float* source = args.input.data + int64_t{row} * args.input.stride;
-        for (int i = tid; i < args.k; i += kThreads) x[r * args.k + packed_place(i)] = source[i];
+        const float* source = args.input.data + int64_t{first_row + r} * args.input.stride;
+        // Four loads of 16 bytes in flight.
+        for (int first = tid * 4; first < args.k; first += kThreads * 16) {
+          float4 v[4];
+#pragma unroll
+          for (int u = 0; u < 4; ++u) {
+            const int i = first + u * kThreads * 4;
+            if (i < args.k) v[u] = *reinterpret_cast<const float4*>(source + i);
+          }
+#pragma unroll
+          for (int u = 0; u < 4; ++u) {
+            const int i = first + u * kThreads * 4;
+            if (i >= args.k) continue;
+            float* place = x + r * args.k + packed_place(i);
+            place[0] = v[u].x;
+            place[4] = v[u].y;
+            place[8] = v[u].z;
+            place[12] = v[u].w;
+          }
+        }
       }
+      copy_wait<0>();  // the weights are here as well
       __syncthreads();
       if (args.norm) {
         // A warp per row: lane j of each half-warp sums the squares of its values, in order.
@@ -263,7 +287,7 @@ __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__
           const int row = first_row + r;
           for (int i = tid; i < args.k; i += kThreads) {
             float y = __fmul_rn(x[r * args.k + packed_place(i)], f_row);
-            if (args.norm_weight != nullptr) y = __fmul_rn(y, args.norm_weight[i]);
+            if (args.norm_weight != nullptr) y = __fmul_rn(y, norm_weight[i]);
             x[r * args.k + packed_place(i)] = y;
             // The slices share the work of writing the row out: 32 values are one warp.
             const int block = i >> 5;
@@ -322,7 +346,8 @@ void launch_float_linear(const FloatLinearArgs& args, int sms, cudaStream_t stre
 }
 
 void launch_route(const RouteArgs& args, int sms, cudaStream_t stream) {
-  size_t bytes = sizeof(float) * static_cast<size_t>(args.weights != nullptr ? args.k : 0) * (kRowsAtOnce + kOutputs);
+  size_t bytes =
+      sizeof(float) * static_cast<size_t>(args.weights != nullptr ? args.k : 0) * (kRowsAtOnce + kOutputs + 1);
   const size_t scratch = sizeof(float) * static_cast<size_t>(args.experts) * kRowsAtOnce;
   if (bytes < scratch) bytes = scratch;
   const int per_sm = bytes * 2 <= 220 << 10 ? 2 : 1;

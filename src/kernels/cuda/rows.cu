@@ -24,7 +24,7 @@ __global__ void begin_kernel(const BeginArgs args) {
   copy(step.sampled_rows, args.host[kSampled]);
   copy(step.pages, args.host[kPages]);
   for (int w = 0; w < kMaxWindows; ++w) copy(step.units[w], args.host[kUnits + w]);
-  if (blockIdx.x == 0 && threadIdx.x == 0) *args.distinct = 0;
+  if (blockIdx.x == 0 && threadIdx.x == 0 && args.distinct != nullptr) *args.distinct = 0;
 }
 
 // Shared memory: one row. Bounds: latency at few rows (two passes over the row and a chain of width / 16 fma).
@@ -33,6 +33,9 @@ __global__ void __launch_bounds__(kRowThreads) rows_kernel(const __grid_constant
   __shared__ float factor_shared;
   const int tid = static_cast<int>(threadIdx.x);
   let_next_start();
+  if (args.norm_weight != nullptr) {
+    for (int i = tid * 32; i < args.width; i += kRowThreads * 32) prefetch(args.norm_weight + i);
+  }
   wait_for_previous();
   const int rows = args.step.header[args.sampled ? kSampled : kRows];
   for (int row = static_cast<int>(blockIdx.x); row < rows; row += static_cast<int>(gridDim.x)) {
@@ -49,13 +52,26 @@ __global__ void __launch_bounds__(kRowThreads) rows_kernel(const __grid_constant
       if (args.expert_output != nullptr) {
         const float* d = args.expert_output + source * args.top_k * args.width + i;
         const float* w = args.slot_weight + source * args.top_k;
-        for (int s = 0; s < args.top_k; ++s) {
-          const float4 v = *reinterpret_cast<const float4*>(d + int64_t{s} * args.width);
-          if (s == 0) {
-            x = make_float4(__fmul_rn(w[0], v.x), __fmul_rn(w[0], v.y), __fmul_rn(w[0], v.z), __fmul_rn(w[0], v.w));
-          } else {
-            x = make_float4(__fmaf_rn(w[s], v.x, x.x), __fmaf_rn(w[s], v.y, x.y), __fmaf_rn(w[s], v.z, x.z),
-                            __fmaf_rn(w[s], v.w, x.w));
+        // Eight slots' loads in flight at once.
+        for (int first = 0; first < args.top_k; first += 8) {
+          float4 v[8];
+          float weight[8];
+#pragma unroll
+          for (int u = 0; u < 8; ++u) {
+            if (first + u < args.top_k) {
+              v[u] = *reinterpret_cast<const float4*>(d + int64_t{first + u} * args.width);
+              weight[u] = w[first + u];
+            }
+          }
+#pragma unroll
+          for (int u = 0; u < 8; ++u) {
+            if (first + u == 0) {
+              x = make_float4(__fmul_rn(weight[0], v[0].x), __fmul_rn(weight[0], v[0].y), __fmul_rn(weight[0], v[0].z),
+                              __fmul_rn(weight[0], v[0].w));
+            } else if (first + u < args.top_k) {
+              x = make_float4(__fmaf_rn(weight[u], v[u].x, x.x), __fmaf_rn(weight[u], v[u].y, x.y),
+                              __fmaf_rn(weight[u], v[u].z, x.z), __fmaf_rn(weight[u], v[u].w, x.w));
+            }
           }
         }
       }
@@ -231,6 +247,12 @@ __global__ void __launch_bounds__(kHeadWarps * 32) heads_kernel(const __grid_con
     head -= which == 0 ? 0 : which == 1 ? args.q.heads : args.q.heads + args.k.heads;
     const float* source = in.rows.data + row * in.rows.stride + head * dims;
     const int position = args.step.positions[row];
+    if (in.norm_weight != nullptr && lane * 32 < dims) prefetch(in.norm_weight + lane * 32);
+    if (in.cosines != nullptr && lane * 32 < in.pairs) {
+      prefetch(in.cosines + int64_t{position} * in.pairs + lane * 32);
+      prefetch(in.sines + int64_t{position} * in.pairs + lane * 32);
+    }
+    const int page = which == 0 ? 0 : args.step.pages[args.step.page_begin[row] + position / 32];
     __syncwarp();
     for (int i = lane; i < dims; i += 32) x[i] = source[i];
     __syncwarp();
@@ -257,7 +279,6 @@ __global__ void __launch_bounds__(kHeadWarps * 32) heads_kernel(const __grid_con
       float* out = args.q_out + (row * args.q.heads + head) * dims;
       for (int i = lane; i < dims; i += 32) out[i] = x[i];
     } else {
-      const int page = args.step.pages[args.step.page_begin[row] + position / 32];
       const int at = position % 32;
       std::byte* base = (which == 1 ? args.keys : args.values) + page * page_half;
       for (int i = lane; i < dims; i += 32) {
