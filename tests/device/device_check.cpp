@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <numeric>
@@ -24,7 +25,8 @@
 namespace cohort::device_check {
 namespace {
 
-constexpr double kReadBandwidth = 4.54e12;  // bytes a second: read-only stream measured on this card (docs/perf/h200.md)
+constexpr double kReadBandwidth =
+    4.54e12;  // bytes a second: read-only stream measured on this card (docs/perf/h200.md)
 
 int threads() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
@@ -50,7 +52,8 @@ void must(Expected<void>&& value) {
 /// Sequences with pages handed out in a scattered order.
 class Streams {
  public:
-  Streams(int32_t count, int32_t positions, int32_t total_pages) : pages_(static_cast<size_t>(count)), length_(pages_.size(), 0) {
+  Streams(int32_t count, int32_t positions, int32_t total_pages)
+      : pages_(static_cast<size_t>(count)), length_(pages_.size(), 0) {
     std::vector<int32_t> order(static_cast<size_t>(total_pages));
     std::iota(order.begin(), order.end(), 0);
     uint64_t state = 99;
@@ -114,7 +117,8 @@ void compare(const std::vector<float>& a, const std::vector<float>& b, const cha
     if (x == y || both_nan) continue;
     if (d.different++ == 0) {
       char text[160];
-      std::snprintf(text, sizeof text, "%s, value %zu: %.9g instead of %.9g", what, i, static_cast<double>(b[i]), static_cast<double>(a[i]));
+      std::snprintf(text, sizeof text, "%s, value %zu: %.9g instead of %.9g", what, i, static_cast<double>(b[i]),
+                    static_cast<double>(a[i]));
       d.first = text;
     }
     d.worst = std::max(d.worst, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
@@ -145,7 +149,8 @@ bool check_bits(const Shape& shape, const Types& types, TensorType cache, int32_
   Difference difference;
   std::string sizes;
   const auto step = [&](const Batch& batch, const char* what) {
-    std::vector<float> expected(batch.sampled_rows.size() * static_cast<size_t>(vocabulary)), got(expected.size(), -1.0F);
+    std::vector<float> expected(batch.sampled_rows.size() * static_cast<size_t>(vocabulary)),
+        got(expected.size(), -1.0F);
     must(reference->run(batch, expected));
     must(device->run(batch, got));
     const int64_t before = difference.different;
@@ -216,9 +221,18 @@ bool all_bits(bool quick) {
   check(wide, {Q8, K6, Q8, K4, K6}, TensorType::f16, 20, "K = 4096 in two parts");
   if (!quick) {
     using T = TensorType;
-    for (const auto& [type, name] : {std::pair{T::q4_1, "q4_1"}, {T::q5_0, "q5_0"}, {T::q5_1, "q5_1"}, {T::q2_k, "q2_k"},
-                                     {T::q3_k, "q3_k"}, {T::q5_k, "q5_k"}, {T::iq4_nl, "iq4_nl"}, {T::iq4_xs, "iq4_xs"},
-                                     {T::iq3_s, "iq3_s"}, {T::iq2_xxs, "iq2_xxs"}, {T::mxfp4, "mxfp4"}, {T::nvfp4, "nvfp4"}}) {
+    for (const auto& [type, name] : {std::pair{T::q4_1, "q4_1"},
+                                     {T::q5_0, "q5_0"},
+                                     {T::q5_1, "q5_1"},
+                                     {T::q2_k, "q2_k"},
+                                     {T::q3_k, "q3_k"},
+                                     {T::q5_k, "q5_k"},
+                                     {T::iq4_nl, "iq4_nl"},
+                                     {T::iq4_xs, "iq4_xs"},
+                                     {T::iq3_s, "iq3_s"},
+                                     {T::iq2_xxs, "iq2_xxs"},
+                                     {T::mxfp4, "mxfp4"},
+                                     {T::nvfp4, "nvfp4"}}) {
       check(kquant, {type, type, type, type, type}, TensorType::f16, 20, name);
     }
     check(small, {TensorType::f16, Q8, Q4, Q4, TensorType::f32}, TensorType::f16, 20, "float attention and head");
@@ -267,7 +281,8 @@ Ladder measure(CudaBackend& device, int32_t count, int32_t prompt, int32_t steps
 bool check_invariance(CudaBackend& device, int32_t total_pages) {
   const int32_t vocabulary = kQwen.vocabulary;
   constexpr int32_t kCount = 64, kPrompt = 300;
-  std::vector<float> company(static_cast<size_t>(kCount) * static_cast<size_t>(vocabulary)), alone(static_cast<size_t>(vocabulary));
+  std::vector<float> company(static_cast<size_t>(kCount) * static_cast<size_t>(vocabulary)),
+      alone(static_cast<size_t>(vocabulary));
   Streams together(kCount, 400, total_pages);
   std::vector<float> prompt_logits(company.size());
   Batch prompts;
@@ -288,7 +303,8 @@ bool check_invariance(CudaBackend& device, int32_t total_pages) {
       at += piece;
     }
     const auto row = [&](const std::vector<float>& all) {
-      return std::vector<float>(all.begin() + static_cast<int64_t>(s) * vocabulary, all.begin() + static_cast<int64_t>(s + 1) * vocabulary);
+      return std::vector<float>(all.begin() + static_cast<int64_t>(s) * vocabulary,
+                                all.begin() + static_cast<int64_t>(s + 1) * vocabulary);
     };
     compare(row(prompt_logits), alone, "a prompt in pieces", difference);
     Batch batch;
@@ -303,11 +319,14 @@ bool check_invariance(CudaBackend& device, int32_t total_pages) {
 
 bool speed(const std::string& type, bool climb, bool profile) {
   const bool mixed = type == "q4_k_m";
-  const Types types = mixed ? Types{K4, K6, K4, K6, K6} : type == "q8_0" ? Types{Q8, Q8, Q8, Q8, Q8} : Types{Q4, Q4, Q4, Q4, Q4};
+  const Types types = mixed            ? Types{K4, K6, K4, K6, K6}
+                      : type == "q8_0" ? Types{Q8, Q8, Q8, Q8, Q8}
+                                       : Types{Q4, Q4, Q4, Q4, Q4};
   const double start = now();
   SyntheticModel model(kQwen, types, 5, true);
   CudaOptions options;
   options.threads = threads();
+  options.graph = std::getenv("DEVICE_CHECK_SERIAL") == nullptr;  // kernels one by one, for profilers
   auto device = must(make_cuda_backend(model.program(), options));
   constexpr int32_t kMost = 65, kPrompt = 512, kSteps = 64;
   const int32_t pages = Streams::pages_for(kMost, kPrompt + kSteps);
@@ -317,7 +336,8 @@ bool speed(const std::string& type, bool climb, bool profile) {
   measure(*device, 16, 80, 2, pages);
   bool good = true;
   if (!climb) good = check_invariance(*device, pages);
-  std::printf("%3s %9s %9s %8s %8s %8s %8s %8s %7s\n", "B", "prefill/s", "decode/s", "ms", "fastest", "slowest", "distinct", "GB/s", "% roof");
+  std::printf("%3s %9s %9s %8s %8s %8s %8s %8s %7s\n", "B", "prefill/s", "decode/s", "ms", "fastest", "slowest",
+              "distinct", "GB/s", "% roof");
   std::ofstream csv("h200-steps.csv", std::ios::app);
   std::vector<int32_t> counts = {1, 2, 4, 8, 16, 32, 64};
   if (climb) {
@@ -328,26 +348,31 @@ bool speed(const std::string& type, bool climb, bool profile) {
   for (int32_t count : counts) {
     std::vector<Ladder> runs;
     const int repeats = climb ? 1 : 3;
-    for (int r = 0; r < repeats; ++r) runs.push_back(measure(*device, count, climb ? 64 : kPrompt, climb ? 24 : kSteps, pages));
+    for (int r = 0; r < repeats; ++r)
+      runs.push_back(measure(*device, count, climb ? 64 : kPrompt, climb ? 24 : kSteps, pages));
     std::sort(runs.begin(), runs.end(), [](const Ladder& a, const Ladder& b) { return a.median_ms < b.median_ms; });
     const Ladder& l = runs[runs.size() / 2];
     const double floor_ms = l.bytes / kReadBandwidth * 1e3;
-    std::printf("%3d %9.0f %9.0f %8.3f %8.3f %8.3f %8.1f %8.0f %7.1f%s\n", l.streams, l.prefill, l.decode, l.median_ms, l.fastest_ms,
-                l.slowest_ms, l.distinct, l.bytes / l.median_ms / 1e6, 100 * floor_ms / l.median_ms,
+    std::printf("%3d %9.0f %9.0f %8.3f %8.3f %8.3f %8.1f %8.0f %7.1f%s\n", l.streams, l.prefill, l.decode, l.median_ms,
+                l.fastest_ms, l.slowest_ms, l.distinct, l.bytes / l.median_ms / 1e6, 100 * floor_ms / l.median_ms,
                 climb && count / l.median_ms < before ? "  falls" : "");
     std::fflush(stdout);
     before = count / l.median_ms;
     if (!climb) {
-      const double pp = static_cast<double>(count) * kPrompt / l.prefill, tg = static_cast<double>(count) * kSteps / l.decode;
-      csv << kPrompt << ',' << kSteps << ',' << count << ',' << count * (kPrompt + kSteps) << ',' << pp << ',' << l.prefill << ','
-          << tg << ',' << l.decode << ',' << pp + tg << ',' << count * (kPrompt + kSteps) / (pp + tg) << ',' << l.median_ms << ','
-          << l.slowest_ms - l.fastest_ms << ',' << l.bytes << ',' << l.distinct << ',' << l.bytes / l.median_ms / 1e6 << ','
-          << 100 * floor_ms / l.median_ms << ",NVIDIA H200," << kQwen.name << ',' << type << ",cuda\n";
+      const double pp = static_cast<double>(count) * kPrompt / l.prefill,
+                   tg = static_cast<double>(count) * kSteps / l.decode;
+      csv << kPrompt << ',' << kSteps << ',' << count << ',' << count * (kPrompt + kSteps) << ',' << pp << ','
+          << l.prefill << ',' << tg << ',' << l.decode << ',' << pp + tg << ','
+          << count * (kPrompt + kSteps) / (pp + tg) << ',' << l.median_ms << ',' << l.slowest_ms - l.fastest_ms << ','
+          << l.bytes << ',' << l.distinct << ',' << l.bytes / l.median_ms / 1e6 << ',' << 100 * floor_ms / l.median_ms
+          << ",NVIDIA H200," << kQwen.name << ',' << type << ",cuda\n";
     }
     if (profile && (count == 1 || count == 4 || count == 16 || count == 64)) {
-      std::printf("    kernels %lld, submissions %lld; us each:", static_cast<long long>(device->kernels()), static_cast<long long>(device->submissions()));
+      std::printf("    kernels %lld, submissions %lld; us each:", static_cast<long long>(device->kernels()),
+                  static_cast<long long>(device->submissions()));
       for (const KernelTime& t : must(device->profile(count)))
-        std::printf(" %s %.1f x%lld", t.kind.c_str(), t.seconds * 1e6 / static_cast<double>(t.launches), static_cast<long long>(t.launches));
+        std::printf(" %s %.1f x%lld", t.kind.c_str(), t.seconds * 1e6 / static_cast<double>(t.launches),
+                    static_cast<long long>(t.launches));
       std::printf("\n");
     }
   }
@@ -359,7 +384,8 @@ bool speed(const std::string& type, bool climb, bool profile) {
     const StepStats stats = must(device->run_greedy(prompts, picked));
     std::printf("    prefill of 2048 rows, %.2f ms; us each:", stats.seconds * 1e3);
     for (const KernelTime& t : must(device->profile(2048)))
-      std::printf(" %s %.1f x%lld", t.kind.c_str(), t.seconds * 1e6 / static_cast<double>(t.launches), static_cast<long long>(t.launches));
+      std::printf(" %s %.1f x%lld", t.kind.c_str(), t.seconds * 1e6 / static_cast<double>(t.launches),
+                  static_cast<long long>(t.launches));
     std::printf("\n");
   }
   return good;

@@ -27,11 +27,11 @@ struct ScalePlaces {
 };
 const std::vector<ScalePlaces>& scale_places() {
   static const std::vector<ScalePlaces> places = {
-      {TensorType::q4_0, {0}, 4.6F},     {TensorType::q4_1, {0, 2}, 8.0F},   {TensorType::q5_0, {0}, 9.0F},
-      {TensorType::q5_1, {0, 2}, 16.0F}, {TensorType::q8_0, {0}, 74.0F},     {TensorType::q2_k, {80, 82}, 14.0F},
-      {TensorType::q3_k, {108}, 40.0F},  {TensorType::q4_k, {0, 2}, 160.0F}, {TensorType::q5_k, {0, 2}, 320.0F},
-      {TensorType::q6_k, {208}, 1300.0F}, {TensorType::iq4_nl, {0}, 70.0F},  {TensorType::iq4_xs, {0}, 1200.0F},
-      {TensorType::iq3_s, {0}, 100.0F},  {TensorType::iq2_xxs, {0}, 100.0F},
+      {TensorType::q4_0, {0}, 4.6F},      {TensorType::q4_1, {0, 2}, 8.0F},   {TensorType::q5_0, {0}, 9.0F},
+      {TensorType::q5_1, {0, 2}, 16.0F},  {TensorType::q8_0, {0}, 74.0F},     {TensorType::q2_k, {80, 82}, 14.0F},
+      {TensorType::q3_k, {108}, 40.0F},   {TensorType::q4_k, {0, 2}, 160.0F}, {TensorType::q5_k, {0, 2}, 320.0F},
+      {TensorType::q6_k, {208}, 1300.0F}, {TensorType::iq4_nl, {0}, 70.0F},   {TensorType::iq4_xs, {0}, 1200.0F},
+      {TensorType::iq3_s, {0}, 100.0F},   {TensorType::iq2_xxs, {0}, 100.0F},
   };
   return places;
 }
@@ -157,13 +157,18 @@ SyntheticModel::SyntheticModel(const Shape& s, const Types& types, uint32_t seed
   program_.context = s.context;
   const int32_t q_width = s.heads * s.head_dim, kv_width = s.kv_heads * s.head_dim;
   const RopePairing pairing = s.adjacent_rope ? RopePairing::adjacent : RopePairing::half_split;
-  ValueId x = add("embed", op::Embed{matrix("token_embd", TensorType::f16, s.vocabulary, s.hidden), 1.0F}, {}, s.hidden);
+  ValueId x =
+      add("embed", op::Embed{matrix("token_embd", TensorType::f16, s.vocabulary, s.hidden), 1.0F}, {}, s.hidden);
   for (layer_ = 0; layer_ < s.layers; ++layer_) {
     const auto bias = [&](int32_t width) { return s.biases ? vector("bias", width, 0.0F) : nullptr; };
-    const ValueId a = add("attn_norm", op::RmsNorm{vector("attn_norm", s.hidden, 1.0F), 1e-6F, s.hidden}, {x}, s.hidden);
-    ValueId q = add("attn_q", op::Linear{matrix("attn_q", types.attention, q_width, s.hidden), bias(q_width)}, {a}, q_width);
-    ValueId k = add("attn_k", op::Linear{matrix("attn_k", types.attention, kv_width, s.hidden), bias(kv_width)}, {a}, kv_width);
-    const ValueId v = add("attn_v", op::Linear{matrix("attn_v", types.value, kv_width, s.hidden), bias(kv_width)}, {a}, kv_width);
+    const ValueId a =
+        add("attn_norm", op::RmsNorm{vector("attn_norm", s.hidden, 1.0F), 1e-6F, s.hidden}, {x}, s.hidden);
+    ValueId q =
+        add("attn_q", op::Linear{matrix("attn_q", types.attention, q_width, s.hidden), bias(q_width)}, {a}, q_width);
+    ValueId k =
+        add("attn_k", op::Linear{matrix("attn_k", types.attention, kv_width, s.hidden), bias(kv_width)}, {a}, kv_width);
+    const ValueId v =
+        add("attn_v", op::Linear{matrix("attn_v", types.value, kv_width, s.hidden), bias(kv_width)}, {a}, kv_width);
     if (!s.biases) {
       q = add("q_norm", op::RmsNorm{vector("q_norm", s.head_dim, 1.0F), 1e-6F, s.head_dim}, {q}, q_width);
       k = add("k_norm", op::RmsNorm{vector("k_norm", s.head_dim, 1.0F), 1e-6F, s.head_dim}, {k}, kv_width);
@@ -173,18 +178,26 @@ SyntheticModel::SyntheticModel(const Shape& s, const Types& types, uint32_t seed
     const int32_t window = layer_ % 2 == 1 ? s.window : 0;
     program_.cache_layers.push_back({s.kv_heads, s.head_dim, window});
     const float scale = 1.0F / std::sqrt(static_cast<float>(s.head_dim));
-    const ValueId o = add("attn", op::Attend{layer_, s.heads, s.kv_heads, s.head_dim, scale, window}, {q, k, v}, q_width);
-    const ValueId proj = add("attn_output", op::Linear{matrix("attn_output", types.attention, s.hidden, q_width), bias(s.hidden)}, {o}, s.hidden);
+    const ValueId o =
+        add("attn", op::Attend{layer_, s.heads, s.kv_heads, s.head_dim, scale, window}, {q, k, v}, q_width);
+    const ValueId proj =
+        add("attn_output", op::Linear{matrix("attn_output", types.attention, s.hidden, q_width), bias(s.hidden)}, {o},
+            s.hidden);
     x = add("attn_residual", op::Add{}, {x, proj}, s.hidden);
     const ValueId n = add("ffn_norm", op::RmsNorm{vector("ffn_norm", s.hidden, 1.0F), 1e-6F, s.hidden}, {x}, s.hidden);
     ValueId y;
     if (s.dense) {
-      const ValueId gate = add("ffn_gate", op::Linear{matrix("ffn_gate", types.gate_up, s.inner, s.hidden)}, {n}, s.inner);
+      const ValueId gate =
+          add("ffn_gate", op::Linear{matrix("ffn_gate", types.gate_up, s.inner, s.hidden)}, {n}, s.inner);
       const ValueId up = add("ffn_up", op::Linear{matrix("ffn_up", types.gate_up, s.inner, s.hidden)}, {n}, s.inner);
-      const ValueId h = add("ffn_act", op::Gate{layer_ % 2 == 1 ? Activation::gelu_tanh : Activation::silu}, {gate, up}, s.inner);
+      const ValueId h =
+          add("ffn_act", op::Gate{layer_ % 2 == 1 ? Activation::gelu_tanh : Activation::silu}, {gate, up}, s.inner);
       y = add("ffn_down", op::Linear{matrix("ffn_down", types.down, s.hidden, s.inner)}, {h}, s.hidden);
     } else {
-      const ValueId routes = add("ffn_route", op::Route{matrix("ffn_gate_inp", TensorType::f32, s.experts, s.hidden), s.top_k, true, s.biases ? vector("scale", s.experts, 1.0F) : nullptr}, {n}, s.top_k, ValueKind::routes);
+      const ValueId routes = add("ffn_route",
+                                 op::Route{matrix("ffn_gate_inp", TensorType::f32, s.experts, s.hidden), s.top_k, true,
+                                           s.biases ? vector("scale", s.experts, 1.0F) : nullptr},
+                                 {n}, s.top_k, ValueKind::routes);
       y = add("ffn_experts",
               op::Experts{matrix("ffn_gate_exps", types.gate_up, s.inner, s.hidden, s.experts),
                           matrix("ffn_up_exps", types.gate_up, s.inner, s.hidden, s.experts),
@@ -196,8 +209,10 @@ SyntheticModel::SyntheticModel(const Shape& s, const Types& types, uint32_t seed
   }
   layer_ = -1;
   x = add("gather", op::Gather{}, {x}, s.hidden, ValueKind::floats, Extent::sampled);
-  x = add("output_norm", op::RmsNorm{vector("output_norm", s.hidden, 1.0F), 1e-6F, s.hidden}, {x}, s.hidden, ValueKind::floats, Extent::sampled);
-  program_.logits = add("output", op::Linear{matrix("output", types.head, s.vocabulary, s.hidden)}, {x}, s.vocabulary, ValueKind::floats, Extent::sampled);
+  x = add("output_norm", op::RmsNorm{vector("output_norm", s.hidden, 1.0F), 1e-6F, s.hidden}, {x}, s.hidden,
+          ValueKind::floats, Extent::sampled);
+  program_.logits = add("output", op::Linear{matrix("output", types.head, s.vocabulary, s.hidden)}, {x}, s.vocabulary,
+                        ValueKind::floats, Extent::sampled);
 }
 
 }  // namespace cohort::device_check

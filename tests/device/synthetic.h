@@ -13,8 +13,8 @@ struct Shape {
   const char* name;
   int32_t layers, hidden, heads, kv_heads, head_dim, inner, experts, top_k, vocabulary;
   int32_t context;
-  int32_t window = 0;         // of every second layer
-  bool dense = false;         // a gated MLP instead of experts
+  int32_t window = 0;  // of every second layer
+  bool dense = false;  // a gated MLP instead of experts
   bool adjacent_rope = false;
   bool biases = false;
 };

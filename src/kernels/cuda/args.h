@@ -1,6 +1,6 @@
 // What the kernels of the CUDA backend are told: plain structs, one per kernel, and the functions that launch them. All
-// extents (rows, sampled rows, groups, positions) are read from device memory when the kernel runs, so one captured graph
-// serves every batch.
+// extents (rows, sampled rows, groups, positions) are read from device memory when the kernel runs, so one captured
+// graph serves every batch.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,8 +11,9 @@
 
 namespace cohort::cuda {
 
-inline constexpr int kMaxWindows = 4;   // distinct attention windows of a program
+inline constexpr int kMaxWindows = 4;  // distinct attention windows of a program
 inline constexpr int kMaxTopK = 32;
+inline constexpr int kMaxExperts = 512;
 
 /// The step's data in device memory; filled by launch_begin from the host's mapped copy of the same layout.
 struct Step {
@@ -43,15 +44,15 @@ struct Quantised {
 
 /// Routes of a step, grouped by expert: entries of at most `cap` routes, an expert's entries adjacent.
 struct Group {
-  int32_t* count;         // [1] entries
-  int32_t* expert;        // [entries]
-  int32_t* begin;         // [entries] into routes
-  int32_t* size;          // [entries]
-  int32_t* routes;        // [rows * top_k] row * top_k + slot
-  int32_t* slot_expert;   // [rows * top_k]
-  float* slot_weight;     // [rows * top_k]
-  int32_t* row_counter;   // arrival counters, zero between steps
-  int32_t* distinct;      // [1] experts with a route, summed over the layers of a step
+  int32_t* count;        // [1] entries
+  int32_t* expert;       // [entries]
+  int32_t* begin;        // [entries] into routes
+  int32_t* size;         // [entries]
+  int32_t* routes;       // [rows * top_k] row * top_k + slot
+  int32_t* slot_expert;  // [rows * top_k]
+  float* slot_weight;    // [rows * top_k]
+  int32_t* row_counter;  // arrival counters, zero between steps
+  int32_t* distinct;     // [1] experts with a route, summed over the layers of a step
 };
 
 struct BeginArgs {
@@ -66,16 +67,16 @@ void launch_begin(const BeginArgs& args, cudaStream_t stream);
 struct RowArgs {
   Step step;
   int32_t width = 0;
-  bool sampled = false;           // rows are the sampled rows
-  bool gather = false;            // input row = sampled_rows[row]
-  const float* table = nullptr;   // embedding [vocabulary, width], else `input`
+  bool sampled = false;          // rows are the sampled rows
+  bool gather = false;           // input row = sampled_rows[row]
+  const float* table = nullptr;  // embedding [vocabulary, width], else `input`
   float table_scale = 1.0F;
   Rows input;
   const float* expert_output = nullptr;  // [rows * top_k, width], combined by slot_weight
   const float* slot_weight = nullptr;
   int32_t top_k = 0;
-  Rows addend;                    // added to the base (or to the combination when `input` is null)
-  Rows sum_out;                   // base + ... before the norm
+  Rows addend;   // added to the base (or to the combination when `input` is null)
+  Rows sum_out;  // base + ... before the norm
   bool norm = false;
   const float* norm_weight = nullptr;
   float eps = 0;
@@ -85,7 +86,17 @@ struct RowArgs {
 void launch_rows(const RowArgs& args, int sms, cudaStream_t stream);
 
 /// Elementwise operations on whole values.
-enum class Elementwise : int32_t { add, gate_silu, gate_gelu, scale_one, scale_columns, softcap, group_norm, rope_half, rope_adjacent };
+enum class Elementwise : int32_t {
+  add,
+  gate_silu,
+  gate_gelu,
+  scale_one,
+  scale_columns,
+  softcap,
+  group_norm,
+  rope_half,
+  rope_adjacent
+};
 struct ElementwiseArgs {
   Step step;
   Elementwise kind = Elementwise::add;
@@ -94,7 +105,7 @@ struct ElementwiseArgs {
   Rows a, b, out;
   const float* factors = nullptr;
   float cap = 0;
-  int32_t group = 0;      // group_norm: values that share a norm; rope: head_dim
+  int32_t group = 0;  // group_norm: values that share a norm; rope: head_dim
   float eps = 0;
   const float* cosines = nullptr;
   const float* sines = nullptr;
@@ -122,7 +133,7 @@ struct HeadsArgs {
   HeadInput q, k, v;
   int32_t head_dim = 0;
   CacheType cache = CacheType::f16;
-  std::byte* keys = nullptr;    // this layer's pages
+  std::byte* keys = nullptr;  // this layer's pages
   std::byte* values = nullptr;
   float* q_out = nullptr;  // [rows, heads, head_dim]
 };
@@ -136,10 +147,10 @@ struct AttentionArgs {
   CacheType cache = CacheType::f16;
   const std::byte* keys = nullptr;
   const std::byte* values = nullptr;
-  float* partial = nullptr;      // [units, heads, head_dim + 2]
-  int32_t* counters = nullptr;   // [rows * heads], zero between launches
-  Rows out;                      // may be null
-  Quantised quantised;           // may be null
+  float* partial = nullptr;     // [units, heads, head_dim + 2]
+  int32_t* counters = nullptr;  // [rows * heads], zero between launches
+  Rows out;                     // may be null
+  Quantised quantised;          // may be null
 };
 void launch_attention(const AttentionArgs& args, int sms, cudaStream_t stream);
 /// Bytes of one layer's K (or V) of one page.
@@ -186,17 +197,17 @@ struct LinearArgs {
   Group group;
   const std::byte* weights = nullptr;  // [experts][tiles][tile_bytes]
   Geometry geometry;
-  int32_t outputs = 0;       // real rows of the matrix (of one of the pair)
+  int32_t outputs = 0;  // real rows of the matrix (of one of the pair)
   bool two_groups = false;
   bool sampled = false;
-  int32_t top_k = 1;         // gate_up: input row = route / top_k
+  int32_t top_k = 1;  // gate_up: input row = route / top_k
   Act act = Act::silu;
-  Quantised input;           // dense and gate_up; down on tensor tiles
-  Rows float_input;          // down of the streaming kernel: [routes, K] f32, quantised on the way in
+  Quantised input;   // dense and gate_up; down on tensor tiles
+  Rows float_input;  // down of the streaming kernel: [routes, K] f32, quantised on the way in
   const float* bias = nullptr;
-  Rows addend;               // dense: added to the output
+  Rows addend;  // dense: added to the output
   Rows out;
-  int32_t slots = 2;         // ring slots; set by the launch
+  int32_t slots = 2;  // ring slots; set by the launch
 };
 /// wide: dense layers take up to 32 columns at once, else 8. Experts always take 8.
 void launch_stream(Format format, Mode mode, bool wide, const LinearArgs& args, int sms, cudaStream_t stream);

@@ -1,20 +1,21 @@
-// Attention, rule 7, for every row of a step: one block of two warps per (row, split of 256 positions, KV head, up to
+// Attention, rule 7, for every row of a step: one block of four warps per (row, split of 256 positions, KV head, up to
 // eight of its query heads). The same arithmetic for decode, prefill and window rows.
 //
-// A warp owns 128 positions, four pages: it asks for their K as four bulk copies, computes the scores, asks for their V
-// into the same shared memory while the softmax runs, and sums its two segments of 64. Scores: a lane owns four positions
-// and sums over the dimensions in order for all its heads at once. Values: a lane owns four dimensions. So each K and V
-// value serves all heads of the block. The last block of a (row, heads) merges the splits and quantises. Heads too large
-// for shared memory are read from device memory in place.
+// A warp has one half of the positions (four pages) and one half of the heads. K of a half's pages comes as four bulk
+// copies; when both warps have their scores, V follows into the same shared memory while the softmax runs. Scores: a
+// lane owns four positions and sums over the dimensions in order for all its heads at once. Values: a warp sums two
+// segments of 64 positions, a lane four dimensions. So each K and V value that is read serves up to four heads. The
+// last block of a (row, heads) merges the splits and quantises. Heads too large for shared memory are read from device
+// memory in place.
 //
-// What bounds it: shared-memory broadcasts (q and p) and fma about equally at 8 heads; latency at few rows, where heads
-// are spread over more blocks instead.
+// What bounds it: shared-memory broadcasts (q and p), then the copies; latency at few rows, where heads are spread over
+// more blocks instead.
 #include "kernels/cuda/device.cuh"
 
 namespace cohort::cuda {
 namespace {
 
-constexpr int kThreads = 64;
+constexpr int kThreads = 128;
 constexpr int kSplit = 256;
 constexpr int kMaxHeads = 8;
 constexpr int kBlocksPerSm = 3;  // 64 KB of K or V each at 128 dimensions
@@ -72,19 +73,19 @@ struct Cached<CacheType::bf16> {
 };
 
 struct Shared {
-  std::byte* pages;     // [8] one head of a page each, K then V; null: read in place
-  uint64_t* arrived;    // [2] a warp's copies
-  float* q;             // [head_dim][H]
-  float* p;             // [256][H], where q was
-  float* exchange;      // [H][128] the second warp's half of the output; where p was if one pass over dimensions does
-  float* maximum;       // [2][H]
-  float* sum;           // [H]
-  float* maxima;        // [H]
+  std::byte* pages;   // [8] one head of a page each, K then V; null: read in place
+  uint64_t* arrived;  // [2] a half's copies
+  float* q;           // [head_dim][heads]
+  float* p;           // [256][heads], where q was
+  float* exchange;    // [heads][128] the second half's half of the output; where p was if one pass over dimensions does
+  float* maximum;     // [2][heads]
+  float* sum;         // [heads]
+  float* maxima;      // [heads]
 };
 
 /// Writes head outputs: f32 rows and their quantised blocks. `o` holds dimensions 4 * lane + 128 * group.
-__device__ __forceinline__ void write_output(const AttentionArgs& args, int64_t row, int head, int dim, const float (&o)[4],
-                                             bool inside) {
+__device__ __forceinline__ void write_output(const AttentionArgs& args, int64_t row, int head, int dim,
+                                             const float (&o)[4], bool inside) {
   if (args.out.data != nullptr && inside) {
     *reinterpret_cast<float4*>(args.out.data + row * args.out.stride + head * args.head_dim + dim) =
         make_float4(o[0], o[1], o[2], o[3]);
@@ -140,16 +141,20 @@ __device__ __forceinline__ void load_heads(const float* p, float (&out)[H]) {
   }
 }
 
-template <int H, CacheType T, bool Staged>
+/// H heads of each of Sets warps' head sets: H * Sets heads from first_head on.
+template <int H, int Sets, CacheType T, bool Staged>
 __device__ void attend(const AttentionArgs& args, const Shared& sh, int unit, int first_head) {
   constexpr int kChunk = Cached<T>::kChunk;
-  const int tid = static_cast<int>(threadIdx.x), lane = tid & 31, warp = tid >> 5;
+  constexpr int kAll = H * Sets;
+  const int tid = static_cast<int>(threadIdx.x), lane = tid & 31;
+  const int half = tid >> 5 & 1, set = tid >> 6, my_heads = set * H;
+  const bool working = set < Sets;
   const uint32_t packed_unit = args.step.units[args.window_index][unit];
   const int row = static_cast<int>(packed_unit >> 16), split = static_cast<int>(packed_unit & 0xffffU);
   const int position = args.step.positions[row];
   const int first_visible = args.window > 0 ? max(0, position + 1 - args.window) : 0;
   const int first_split = first_visible / kSplit, splits = position / kSplit - first_split + 1;
-  const int begin = max(first_visible - split * kSplit, 0);             // inside the split
+  const int begin = max(first_visible - split * kSplit, 0);  // inside the split
   const int end = min(position + 1 - split * kSplit, kSplit);
   const int group = args.heads / args.kv_heads, kv_head = first_head / group;
   const int dims = args.head_dim;
@@ -158,72 +163,75 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, int unit, in
   const int64_t page_bytes = head_values * args.kv_heads * kBytes;
   const int32_t* pages = args.step.pages + args.step.page_begin[row] + split * (kSplit / 32);
 
-  // This warp's pages that have a visible position.
-  const int first_page = max(begin / 32, warp * 4), page_end = min((end + 31) / 32, warp * 4 + 4);
+  // This half's pages that have a visible position.
+  const int first_page = max(begin / 32, half * 4), page_end = min((end + 31) / 32, half * 4 + 4);
   const auto head_bytes = static_cast<uint32_t>(head_values * kBytes);
   const auto fetch = [&](const std::byte* base) {
-    if (!Staged || first_page >= page_end) return;
+    if (!Staged || set != 0 || first_page >= page_end) return;
+    if (lane == 0) barrier_expect(&sh.arrived[half], head_bytes * static_cast<uint32_t>(page_end - first_page));
     __syncwarp();
-    if (lane == 0) barrier_expect(&sh.arrived[warp], head_bytes * static_cast<uint32_t>(page_end - first_page));
-    __syncwarp();
-    const int slot = warp * 4 + lane;
+    const int slot = half * 4 + lane;
     if (lane < 4 && slot >= first_page && slot < page_end) {
-      bulk_copy(sh.pages + slot * head_bytes, base + pages[slot] * page_bytes + kv_head * int64_t{head_bytes}, head_bytes,
-                &sh.arrived[warp]);
+      bulk_copy(sh.pages + slot * head_bytes, base + pages[slot] * page_bytes + kv_head * int64_t{head_bytes},
+                head_bytes, &sh.arrived[half]);
     }
   };
   const auto arrive = [&](uint32_t parity) {
-    if (Staged && first_page < page_end) barrier_wait(&sh.arrived[warp], parity);
+    if (Staged && first_page < page_end) barrier_wait(&sh.arrived[half], parity);
   };
   fetch(args.keys);
 
   const float* q = args.q + (int64_t{row} * args.heads + first_head) * dims;
-  for (int i = tid; i < dims * H; i += kThreads) sh.q[i % dims * H + i / dims] = q[i];
+  for (int h = 0; h < kAll; ++h) {
+    for (int d = tid; d < dims; d += kThreads) sh.q[d * kAll + h] = q[h * dims + d];
+  }
   __syncthreads();
 
-  // Scores of positions warp * 128 + i * 32 + lane.
+  // Scores of positions half * 128 + i * 32 + lane.
   float score[4][H];
-  {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+#pragma unroll
+    for (int h = 0; h < H; ++h) score[i][h] = 0.0F;
+  }
+  if (working && first_page < page_end) {
     const std::byte* keys[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int slot = warp * 4 + i;
+      const int slot = half * 4 + i;
       // Pages without a visible position: another's memory is read, and the scores are not used.
       const int page = min(max(slot, begin / 32), (end - 1) / 32);
       keys[i] = Staged ? sh.pages + slot * head_bytes + lane * kChunk * kBytes
                        : args.keys + pages[page] * page_bytes + (kv_head * head_values + lane * kChunk) * kBytes;
-#pragma unroll
-      for (int h = 0; h < H; ++h) score[i][h] = 0.0F;
     }
     arrive(0);
-    const bool useful = warp * 128 < end && warp * 128 + 128 > begin;
-    if (useful) {
 #pragma unroll 2
-      for (int d = 0; d < dims; d += kChunk) {
-        float k[4][kChunk];
+    for (int d = 0; d < dims; d += kChunk) {
+      float k[4][kChunk];
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          Cached<T>::unpack(*reinterpret_cast<const uint4*>(keys[i] + int64_t{d} * 32 * kBytes), k[i]);
+      for (int i = 0; i < 4; ++i) Cached<T>::unpack(*reinterpret_cast<const uint4*>(keys[i] + d * 32 * kBytes), k[i]);
 #pragma unroll
-        for (int e = 0; e < kChunk; ++e) {
-          float qs[H];
-          load_heads<H>(sh.q + (d + e) * H, qs);
+      for (int e = 0; e < kChunk; ++e) {
+        float qs[H];
+        load_heads<H>(sh.q + (d + e) * kAll + my_heads, qs);
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
+        for (int i = 0; i < 4; ++i) {
 #pragma unroll
-            for (int h = 0; h < H; ++h) score[i][h] = __fmaf_rn(qs[h], k[i][e], score[i][h]);
-          }
+          for (int h = 0; h < H; ++h) score[i][h] = __fmaf_rn(qs[h], k[i][e], score[i][h]);
         }
       }
     }
   }
+  // Both warps of a half are done with its K.
+  if (Staged && Sets == 2) asm volatile("bar.sync %0, 64;" ::"r"(half + 1) : "memory");
+  if (Staged && Sets == 1) __syncwarp();
   fetch(args.values);
   float maximum[H];
 #pragma unroll
   for (int h = 0; h < H; ++h) maximum[h] = __int_as_float(0xff800000);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const int j = warp * 128 + i * 32 + lane;
+    const int j = half * 128 + i * 32 + lane;
     const bool visible = j >= begin && j < end;
 #pragma unroll
     for (int h = 0; h < H; ++h) {
@@ -236,38 +244,40 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, int unit, in
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2)
       maximum[h] = fmaxf(maximum[h], __shfl_xor_sync(kFullMask, maximum[h], offset));
-    if (lane == 0) sh.maximum[warp * H + h] = maximum[h];
+    if (working && lane == 0) sh.maximum[half * kAll + my_heads + h] = maximum[h];
   }
   __syncthreads();
-#pragma unroll
-  for (int h = 0; h < H; ++h) maximum[h] = fmaxf(sh.maximum[h], sh.maximum[H + h]);
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int j = warp * 128 + i * 32 + lane;
-    const bool visible = j >= begin && j < end;
+  if (working) {
 #pragma unroll
     for (int h = 0; h < H; ++h) {
-      // An invisible position adds +0 to a sum that is never -0.
-      sh.p[j * H + h] = visible ? numerics::exp<Ops>(__fsub_rn(score[i][h], maximum[h])) : 0.0F;
+      maximum[h] = fmaxf(sh.maximum[my_heads + h], sh.maximum[kAll + my_heads + h]);
+      if (half == 0 && lane == 0) sh.maxima[my_heads + h] = maximum[h];
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int j = half * 128 + i * 32 + lane;
+      const bool visible = j >= begin && j < end;
+#pragma unroll
+      for (int h = 0; h < H; ++h) {
+        // An invisible position adds +0 to a sum that is never -0.
+        sh.p[j * kAll + my_heads + h] = visible ? numerics::exp<Ops>(__fsub_rn(score[i][h], maximum[h])) : 0.0F;
+      }
     }
   }
   __syncthreads();
-  // l = sum16(p): a half-warp per head.
-  for (int h = tid >> 4; h < (H + 3) / 4 * 4; h += kThreads / 16) {
+  {  // l = sum16(p): a half-warp per head.
+    const int h = tid >> 4;
     float sum = 0.0F;
-    if (h < H) {
-      for (int j = tid & 15; j < end; j += 16) sum = __fadd_rn(sum, sh.p[j * H + h]);
+    if (h < kAll) {
+#pragma unroll 4
+      for (int j = tid & 15; j < end; j += 16) sum = __fadd_rn(sum, sh.p[j * kAll + h]);
     }
     sum = tree16(sum);
-    if (h < H && (tid & 15) == 0) sh.sum[h] = sum;
-  }
-  if (tid == 0) {
-#pragma unroll
-    for (int h = 0; h < H; ++h) sh.maxima[h] = maximum[h];
+    if (h < kAll && (tid & 15) == 0) sh.sum[h] = sum;
   }
 
   arrive(1);
-  // o: warp w takes segments 2w and 2w + 1, their sum is the first level of the tree.
+  // o: half w takes segments 2w and 2w + 1, their sum is the first level of the tree.
   const bool single = splits == 1;
   float* partial = args.partial + (int64_t{unit} * args.heads + first_head) * (dims + 2);
   for (int dim_base = 0; dim_base < dims; dim_base += 128) {
@@ -284,16 +294,16 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, int unit, in
           o[h][i] = 0.0F;
         }
       }
-      const int segment = (warp * 2 + s) * 64;
+      const int segment = (half * 2 + s) * 64;
       const int from = max(begin, segment), to = min(end, segment + 64);
-      if (inside) {
+      if (inside && working) {
 #pragma unroll 4
         for (int j = from; j < to; ++j) {
           const float4 v = Staged ? Cached<T>::load4(sh.pages, j * dims + dim)
                                   : Cached<T>::load4(args.values + pages[j >> 5] * page_bytes,
                                                      kv_head * head_values + int64_t{j & 31} * dims + dim);
           float p[H];
-          load_heads<H>(sh.p + j * H, p);
+          load_heads<H>(sh.p + j * kAll + my_heads, p);
 #pragma unroll
           for (int h = 0; h < H; ++h) {
             o[h][0] = __fmaf_rn(p[h], v.x, o[h][0]);
@@ -309,32 +319,33 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, int unit, in
 #pragma unroll
       for (int i = 0; i < 4; ++i) o[h][i] = __fadd_rn(first[h][i], o[h][i]);
     }
-    // The second warp hands its half over.
+    // The second half hands its half over.
     __syncthreads();
-    if (warp == 1 && inside) {
+    if (half == 1 && inside && working) {
 #pragma unroll
       for (int h = 0; h < H; ++h)
-        *reinterpret_cast<float4*>(sh.exchange + h * 128 + lane * 4) = make_float4(o[h][0], o[h][1], o[h][2], o[h][3]);
+        *reinterpret_cast<float4*>(sh.exchange + (my_heads + h) * 128 + lane * 4) =
+            make_float4(o[h][0], o[h][1], o[h][2], o[h][3]);
     }
     __syncthreads();
-    if (warp == 0) {
+    if (half == 0 && working) {
 #pragma unroll
       for (int h = 0; h < H; ++h) {
         if (inside) {
-          const float4 other = *reinterpret_cast<const float4*>(sh.exchange + h * 128 + lane * 4);
+          const float4 other = *reinterpret_cast<const float4*>(sh.exchange + (my_heads + h) * 128 + lane * 4);
           o[h][0] = __fadd_rn(o[h][0], other.x);
           o[h][1] = __fadd_rn(o[h][1], other.y);
           o[h][2] = __fadd_rn(o[h][2], other.z);
           o[h][3] = __fadd_rn(o[h][3], other.w);
         }
         if (single) {
-          const float w = numerics::exp<Ops>(__fsub_rn(sh.maxima[h], sh.maxima[h]));
-          const float inverse = __fdiv_rn(1.0F, __fmul_rn(w, sh.sum[h]));
+          const float w = numerics::exp<Ops>(__fsub_rn(sh.maxima[my_heads + h], sh.maxima[my_heads + h]));
+          const float inverse = __fdiv_rn(1.0F, __fmul_rn(w, sh.sum[my_heads + h]));
 #pragma unroll
           for (int i = 0; i < 4; ++i) o[h][i] = __fmul_rn(__fmul_rn(w, o[h][i]), inverse);
-          write_output(args, row, first_head + h, dim, o[h], inside);
+          write_output(args, row, first_head + my_heads + h, dim, o[h], inside);
         } else if (inside) {
-          float* place = partial + h * (dims + 2) + 2 + dim;
+          float* place = partial + (my_heads + h) * (dims + 2) + 2 + dim;
 #pragma unroll
           for (int i = 0; i < 4; ++i) place[i] = o[h][i];
         }
@@ -342,7 +353,7 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, int unit, in
     }
   }
   if (single) return;
-  if (tid < H) {
+  if (tid < kAll) {
     partial[tid * (dims + 2)] = sh.maxima[tid];
     partial[tid * (dims + 2) + 1] = sh.sum[tid];
   }
@@ -357,8 +368,8 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, int unit, in
   if (tid == 0) args.counters[row * args.heads + first_head] = 0;
   const int64_t split_stride = int64_t{args.heads} * (dims + 2);
   const float* all = args.partial + (int64_t{unit - (split - first_split)} * args.heads + first_head) * (dims + 2);
-  for (int i = warp; i < H * ((dims + 127) / 128); i += 2) {
-    const int h = i % H, dim = i / H * 128 + lane * 4;
+  for (int i = tid >> 5; i < kAll * ((dims + 127) / 128); i += kThreads / 32) {
+    const int h = i % kAll, dim = i / kAll * 128 + lane * 4;
     const bool inside = dim < dims;
     const float* head = all + h * (dims + 2);
     float m = __int_as_float(0xff800000);
@@ -382,13 +393,14 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, int unit, in
   }
 }
 
-template <int H, CacheType T, bool Staged>
+template <int H, int Sets, CacheType T, bool Staged>
 __device__ void attend_all(const AttentionArgs& args, const Shared& sh, int units) {
-  const int head_sets = args.heads / H;
+  const int head_sets = args.heads / (H * Sets);
   const int64_t items = int64_t{units} * head_sets;
   for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
     __syncthreads();
-    attend<H, T, Staged>(args, sh, static_cast<int>(item / head_sets), static_cast<int>(item % head_sets) * H);
+    attend<H, Sets, T, Staged>(args, sh, static_cast<int>(item / head_sets),
+                               static_cast<int>(item % head_sets) * H * Sets);
   }
 }
 
@@ -430,13 +442,13 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) attention_kernel(const
   const int wanted = static_cast<int>(gridDim.x) / kBlocksPerSm;
   const auto enough = [&](int heads) { return group % heads == 0 && units * (args.heads / heads) >= wanted; };
   if (enough(8)) {
-    attend_all<8, T, Staged>(args, sh, units);
+    attend_all<4, 2, T, Staged>(args, sh, units);
   } else if (enough(4)) {
-    attend_all<4, T, Staged>(args, sh, units);
+    attend_all<2, 2, T, Staged>(args, sh, units);
   } else if (enough(2)) {
-    attend_all<2, T, Staged>(args, sh, units);
+    attend_all<1, 2, T, Staged>(args, sh, units);
   } else {
-    attend_all<1, T, Staged>(args, sh, units);
+    attend_all<1, 1, T, Staged>(args, sh, units);
   }
 }
 

@@ -142,19 +142,20 @@ class Backend final : public CudaBackend {
     }
   }
 
-  Expected<StepStats> run(const Batch& batch, std::span<float> logits) override {
-    return run_all(batch, logits, {});
-  }
+  Expected<StepStats> run(const Batch& batch, std::span<float> logits) override { return run_all(batch, logits, {}); }
   Expected<StepStats> run_greedy(const Batch& batch, std::span<int32_t> tokens) override {
     return run_all(batch, {}, tokens);
   }
   Expected<std::vector<KernelTime>> profile(int32_t rows) override {
     const Variant variant = rows <= kSmallRows ? Variant::small : rows <= kWideRows ? Variant::wide : Variant::tiles;
     Launcher launcher{variant, step_, sms_, stream_};
-    launcher.step.max_rows = variant == Variant::small ? kSmallRows : variant == Variant::wide ? kWideRows : limits_.rows;
+    launcher.step.max_rows = variant == Variant::small  ? kSmallRows
+                             : variant == Variant::wide ? kWideRows
+                                                        : limits_.rows;
     std::vector<KernelTime> times;
     for (const Launch& launch : lowered_.launches) {
-      const auto known = std::find_if(times.begin(), times.end(), [&](const KernelTime& t) { return t.kind == launch.kind; });
+      const auto known =
+          std::find_if(times.begin(), times.end(), [&](const KernelTime& t) { return t.kind == launch.kind; });
       if (known == times.end()) {
         times.push_back({launch.kind, 1, 0});
       } else {
@@ -224,10 +225,10 @@ class Backend final : public CudaBackend {
     COHORT_ASSIGN(step_.sampled_rows, ints(limits_.sampled));
     COHORT_ASSIGN(step_.pages, ints(kMaxPages + kSplitPositions / kPagePositions));
     for (auto& units : step_.units) {
-      COHORT_ASSIGN(int32_t* memory, ints(limits_.units));
+      COHORT_ASSIGN(int32_t * memory, ints(limits_.units));
       units = reinterpret_cast<uint32_t*>(memory);
     }
-    COHORT_ASSIGN(int32_t* best, ints(limits_.sampled * 2));
+    COHORT_ASSIGN(int32_t * best, ints(limits_.sampled * 2));
     best_ = reinterpret_cast<unsigned long long*>(best);
     COHORT_ASSIGN(argmax_counters_, ints(limits_.sampled));
     const int64_t words = kHeaderWords + 3 * rows + limits_.sampled + kMaxPages + kMaxWindows * int64_t{limits_.units};
@@ -370,10 +371,10 @@ class Backend final : public CudaBackend {
       }
       const int32_t count = sampled_end - sampled;
       if (!logits.empty() && count > 0) {
-        COHORT_TRY(check(cudaMemcpyAsync(logits.data() + static_cast<size_t>(sampled) * vocabulary, lowered_.logits,
-                                         static_cast<size_t>(count) * vocabulary * sizeof(float),
-                                         cudaMemcpyDeviceToHost, stream_),
-                         "reading logits"));
+        COHORT_TRY(check(
+            cudaMemcpyAsync(logits.data() + static_cast<size_t>(sampled) * vocabulary, lowered_.logits,
+                            static_cast<size_t>(count) * vocabulary * sizeof(float), cudaMemcpyDeviceToHost, stream_),
+            "reading logits"));
       }
       COHORT_TRY(check(cudaStreamSynchronize(stream_), "running a step"));
       if (greedy) std::copy_n(results_, count, tokens.begin() + sampled);

@@ -1,8 +1,9 @@
 // The CUDA backend: any program in canonical numerics, one captured graph launch per step.
 //
-// Fusions (they never change a bit): linear layers that share an input run as one; a linear layer adds its residual; the
-// heads' norms, rope and the cache append are one kernel; attention merges its splits and quantises; the router takes its
-// norm along, selects and groups; the experts' weighted sum, its residual, the next norm and quantisation are one pass.
+// Fusions (they never change a bit): linear layers that share an input run as one; a linear layer adds its residual;
+// the heads' norms, rope and the cache append are one kernel; attention merges its splits and quantises; the router
+// takes its norm along, selects and groups; the experts' weighted sum, its residual, the next norm and quantisation are
+// one pass.
 #pragma once
 
 #include <functional>
@@ -16,9 +17,9 @@ namespace cohort {
 
 struct CudaOptions {
   int device = 0;
-  int32_t max_rows = 2048;  // of one submission; a larger batch runs as several
-  int threads = 1;          // that pack weights
-  bool graph = true;        // false: every kernel is launched on its own (the off-switch)
+  int32_t max_rows = 2048;               // of one submission; a larger batch runs as several
+  int threads = 1;                       // that pack weights
+  bool graph = true;                     // false: every kernel is launched on its own (the off-switch)
   std::function<void(double)> progress;  // 0..1 while the weights go up; may be empty
 };
 
@@ -45,7 +46,8 @@ class CudaBackend : public Backend {
 };
 
 /// Uploads the weights. Errors: unsupported (built without CUDA, no device, an old driver, a shape or type this backend
-/// cannot run), capacity (too little device memory). `program` must outlive the backend; its weights are no longer needed.
+/// cannot run), capacity (too little device memory). `program` must outlive the backend; its weights are no longer
+/// needed.
 Expected<std::unique_ptr<CudaBackend>> make_cuda_backend(const Program& program, const CudaOptions& options);
 
 /// "NVIDIA H200, 139.8 GB free of 143.8", or why there is no device to use.

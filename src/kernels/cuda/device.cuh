@@ -165,8 +165,8 @@ __device__ __forceinline__ float second_sum(int packed) {
   return static_cast<float>((packed - static_cast<int16_t>(packed & 0xffff)) >> 16);
 }
 
-/// The highest lane sum of x^2 in one row in shared memory: squares16 by the 32 lanes of a warp (both halves compute the
-/// same).
+/// The highest lane sum of x^2 in one row in shared memory: squares16 by the 32 lanes of a warp (both halves compute
+/// the same).
 __device__ __forceinline__ float squares16_shared(const float* x, int count, int lane) {
   float sum = 0.0F;
 #pragma unroll 8

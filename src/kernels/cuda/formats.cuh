@@ -1,7 +1,8 @@
 // The five weight formats as the A operand of an int8 mma, and rule 3 for one 32-block of 16 rows by 8 columns.
 //
-// The integer accumulator starts at the bits of 1.5 * 2^23 (times a power of two when the codes sit in the upper bits of
-// their bytes), so that it is a float whose value is the sum plus that constant: the conversion is one exact subtraction.
+// The integer accumulator starts at the bits of 1.5 * 2^23 (times a power of two when the codes sit in the upper bits
+// of their bytes), so that it is a float whose value is the sum plus that constant: the conversion is one exact
+// subtraction.
 #pragma once
 
 #include "kernels/cuda/device.cuh"
@@ -96,7 +97,7 @@ template <>
 struct Block<Format::k4> {
   static constexpr bool kSums = true;
   uint32_t a[4];
-  float d0, d1, m0, m1;            // super-scales of rows g and g + 8; m is negative
+  float d0, d1, m0, m1;              // super-scales of rows g and g + 8; m is negative
   float scale0, scale1, min0, min1;  // whole numbers
   __device__ __forceinline__ void load(const std::byte* tile, int b, Lane at, bool) {
     const std::byte* super = tile + (b >> 3) * 2368;

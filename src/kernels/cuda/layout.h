@@ -1,9 +1,9 @@
 // How weights lie in device memory. One layout serves every row count.
 //
 // A matrix is cut into tiles of 16 output rows over all of K; a tile is a run of 32-blocks in order, each block the A
-// operand of one m16n8k32 (lane (g, t) = g * 4 + t holds values 4t..4t+3 and 16+4t..16+4t+3 of rows g and g + 8) followed
-// by its scales, so any run of K of a tile is one contiguous bulk copy. K formats keep their f16 super-scales behind every
-// eight blocks. A pair of matrices (gate, up) interleaves its tiles: gate 0, up 0, gate 1, ...
+// operand of one m16n8k32 (lane (g, t) = g * 4 + t holds values 4t..4t+3 and 16+4t..16+4t+3 of rows g and g + 8)
+// followed by its scales, so any run of K of a tile is one contiguous bulk copy. K formats keep their f16 super-scales
+// behind every eight blocks. A pair of matrices (gate, up) interleaves its tiles: gate 0, up 0, gate 1, ...
 #pragma once
 
 #include <cstdint>
@@ -55,19 +55,19 @@ COHORT_HD constexpr int activation_slot(int k) {
 
 /// How the streaming kernel (linear_stream.cuh) cuts one matrix, or one pair.
 struct Geometry {
-  int blocks = 0;            // K / 32
-  int segments = 1;          // rule 4
-  int segment_blocks = 0;    // blocks of a segment
-  int matrices = 1;          // 2: gate and up
-  int tiles = 0;             // of all matrices, padded to whole tasks
-  int tile_bytes = 0;        // of one tile
-  int parts = 1;             // runs of K that a tile is cut into, so that a chunk fits the ring
-  int segment_warps = 1;     // warps that share a part's segments
-  int warp_segments = 1;     // consecutive segments of one warp: 1, 2 or 4
-  int chunk_tiles = 1;       // tiles side by side in a chunk
-  int task_tiles = 1;        // tiles whose outputs finish together
+  int blocks = 0;          // K / 32
+  int segments = 1;        // rule 4
+  int segment_blocks = 0;  // blocks of a segment
+  int matrices = 1;        // 2: gate and up
+  int tiles = 0;           // of all matrices, padded to whole tasks
+  int tile_bytes = 0;      // of one tile
+  int parts = 1;           // runs of K that a tile is cut into, so that a chunk fits the ring
+  int segment_warps = 1;   // warps that share a part's segments
+  int warp_segments = 1;   // consecutive segments of one warp: 1, 2 or 4
+  int chunk_tiles = 1;     // tiles side by side in a chunk
+  int task_tiles = 1;      // tiles whose outputs finish together
   int tasks = 0;
-  int chunks = 1;            // per task
+  int chunks = 1;  // per task
   int chunk_bytes = 0;
 };
 

@@ -3,7 +3,7 @@
 
 namespace cohort::cuda {
 
-#define COHORT_FORMAT(name)                                                                          \
+#define COHORT_FORMAT(name)                                                                              \
   void launch_stream_##name(Mode mode, bool wide, const LinearArgs& args, int sms, cudaStream_t stream); \
   void launch_tiles_##name(Mode mode, const LinearArgs& args, int sms, cudaStream_t stream)
 COHORT_FORMAT(q4);

@@ -1,11 +1,11 @@
 // Linear layers for few rows: every weight is streamed once through a ring of bulk copies and used while it is there.
 //
 // A block has eight compute warps and one that copies. Work comes in tasks (a few 16-row tiles over all of K, see
-// Geometry), a task in chunks (one ring slot each). The compute warps share a chunk: each takes whole segments of rule 4
-// of one tile for up to 8 * NT columns, and leaves its sums in shared memory, where the tree meets them when the task's
-// last chunk is done. Shared memory per block is held near 110 KB, so that two blocks share an SM: two of one kernel, or
-// the end of one and the start of the next, whose ring fills before its inputs are ready (dense weights do not depend on
-// anything).
+// Geometry), a task in chunks (one ring slot each). The compute warps share a chunk: each takes whole segments of rule
+// 4 of one tile for up to 8 * NT columns, and leaves its sums in shared memory, where the tree meets them when the
+// task's last chunk is done. Shared memory per block is held near 110 KB, so that two blocks share an SM: two of one
+// kernel, or the end of one and the start of the next, whose ring fills before its inputs are ready (dense weights do
+// not depend on anything).
 //
 // What bounds it: memory up to about 8 columns an expert; 25 instructions per warp and 288 bytes of weights.
 #pragma once
@@ -17,11 +17,12 @@ namespace cohort::cuda {
 inline constexpr int kComputeThreads = kWarps * 32;
 inline constexpr int kStreamThreads = kComputeThreads + 32;
 inline constexpr int kMaxSlots = 8;
+inline constexpr int kPartials = 4;           // buffers of segment sums, see the compute loop
 inline constexpr int kSharedTwo = 113 << 10;  // of each of two blocks on an SM
 inline constexpr int kSharedOne = 226 << 10;
 
 struct StreamLayout {
-  int row_stride;    // bytes of one column's int8 values
+  int row_stride;  // bytes of one column's int8 values
   int values, scales, sums, partial, partial_floats, total;
 };
 
@@ -36,7 +37,7 @@ __host__ __device__ inline StreamLayout stream_layout(const Geometry& g, int slo
   l.sums = l.scales + g.blocks * columns * 4;
   l.partial = l.sums + (with_sums ? g.blocks * columns * 4 : 0);
   l.partial_floats = g.task_tiles * g.parts * g.segment_warps * nt * 128;
-  l.total = l.partial + 2 * l.partial_floats * 4;
+  l.total = l.partial + kPartials * l.partial_floats * 4;
   return l;
 }
 
@@ -89,8 +90,8 @@ __device__ __forceinline__ void stream_segment(const std::byte* tile, int block,
 /// tree over one warp's 1, 2 or 4 segments; pairs of segments are independent work side by side.
 template <Format F, int NT, int SB>
 __device__ __forceinline__ void stream_segments(const std::byte* tile, int block, int activation_block,
-                                                const Geometry& geo, const StreamActivations& x, bool two_groups, Lane at,
-                                                float (&acc)[NT][4]) {
+                                                const Geometry& geo, const StreamActivations& x, bool two_groups,
+                                                Lane at, float (&acc)[NT][4]) {
   const int blocks = SB > 0 ? SB : geo.segment_blocks;
   if (geo.warp_segments == 1) {
     stream_segment<F, NT, SB>(tile, block, activation_block, blocks, x, two_groups, at, acc);
@@ -139,9 +140,10 @@ __device__ __forceinline__ Cursor first_item(int items, int tasks) {
 }
 
 template <Format F, Mode M, int NT, int SB>
-__global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1) stream_kernel(const __grid_constant__ LinearArgs args) {
+__global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1)
+    stream_kernel(const __grid_constant__ LinearArgs args) {
   extern __shared__ __align__(128) std::byte shared[];
-  __shared__ uint64_t full[kMaxSlots], empty[kMaxSlots];
+  __shared__ uint64_t full[kMaxSlots], empty[kMaxSlots], ready[kPartials];
   __shared__ int32_t routes[8];
   const Geometry& geo = args.geometry;
   const StreamLayout layout = stream_layout(geo, args.slots, NT, Block<F>::kSums || M == Mode::down);
@@ -153,6 +155,7 @@ __global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1) stream_kernel
       barrier_init(&full[i], 1);
       barrier_init(&empty[i], kWarps);
     }
+    for (uint64_t& barrier : ready) barrier_init(&barrier, kWarps);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
@@ -239,12 +242,68 @@ __global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1) stream_kernel
   } else {
     item = first_item<M>(*args.group.count * geo.tasks, geo.tasks);
   }
-  int slot = 0, buffer = 0;
+  int slot = 0;
   uint32_t parity = 0;
   int current = -1;  // entry whose activations are in shared memory
   int begin = 0, columns = 0;
+
+  // Each output's segments meet. A task's sums are met one task later, so that no warp waits for the others in between:
+  // a warp that starts on task i + 4 has seen all warps done with the sums of i + 2, so with meeting those of i, whose
+  // buffer it takes.
+  constexpr int kAhead = NT == 4 ? 2 : 1;
+  float ahead[kAhead];  // what is added to this thread's first outputs, fetched while the weights arrive
+  int pending = -1;     // first output of the task whose sums wait
+  int buffer = 0;
+  uint32_t ready_parity = 0;
+  const int count = geo.parts * geo.segment_warps;
+  const auto meet = [&] {
+    barrier_wait(&ready[buffer], ready_parity);
+    const float* sums_of_task = partial + buffer * layout.partial_floats;
+    const auto total = [&](int tile, int n, int element) {
+      return tree_of(sums_of_task + (tile * count * NT + n) * 128 + element, NT * 128, count);
+    };
+    for (int o = tid, u = 0; o < task_outputs * kColumns; o += kComputeThreads, ++u) {
+      const int element = o & 127;
+      const int n = (o >> 7) % NT;
+      const int pair = (o >> 7) / NT;
+      const int column = n * 8 + (element & 7);
+      const int output = pending + pair * kTileRows + (element >> 3);
+      if (column >= columns || output >= args.outputs) continue;
+      if constexpr (M == Mode::dense) {
+        const int64_t row = begin + column;
+        float y = total(pair, n, element);
+        if (args.bias != nullptr) y = __fadd_rn(y, args.bias[output]);
+        if (args.addend.data != nullptr) {
+          const float other = u == 0                 ? ahead[0]
+                              : u == 1 && kAhead > 1 ? ahead[kAhead - 1]
+                                                     : args.addend.data[row * args.addend.stride + output];
+          y = __fadd_rn(other, y);
+        }
+        args.out.data[row * args.out.stride + output] = y;
+      } else {
+        const int64_t route = routes[column];
+        float y;
+        if constexpr (M == Mode::gate_up) {
+          const float gate = total(pair * 2, n, element);
+          const float up = total(pair * 2 + 1, n, element);
+          y = __fmul_rn(args.act == Act::silu ? numerics::silu<Ops>(gate) : numerics::gelu_tanh<Ops>(gate), up);
+        } else {
+          y = total(pair, n, element);
+        }
+        args.out.data[route * args.out.stride + output] = y;
+      }
+    }
+    pending = -1;
+    if (++buffer == kPartials) {
+      buffer = 0;
+      ready_parity ^= 1;
+    }
+  };
+
+  int write_buffer = 0;
   for (; item.left > 0; item.advance(step, geo.tasks)) {
     if (item.entry != current) {
+      if (pending >= 0) meet();
       current = item.entry;
       sync();
       if constexpr (M == Mode::dense) {
@@ -295,21 +354,8 @@ __global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1) stream_kernel
       sync();
     }
     const int first_output = item.task * task_outputs;
-    // What is added to this thread's first outputs, fetched while the weights arrive.
-    constexpr int kAhead = NT == 4 ? 2 : 1;
-    float ahead[kAhead];
-    if constexpr (M == Mode::dense) {
-#pragma unroll
-      for (int u = 0; u < kAhead; ++u) {
-        const int o = tid + u * kComputeThreads;
-        const int column = (o >> 7) % NT * 8 + (o & 7), output = first_output + (o >> 7) / NT * kTileRows + (o >> 3 & 15);
-        ahead[u] = 0.0F;
-        if (args.addend.data != nullptr && o < task_outputs * kColumns && column < columns && output < args.outputs)
-          ahead[u] = args.addend.data[int64_t{begin + column} * args.addend.stride + output];
-      }
-    }
+    float* out_partial = partial + write_buffer * layout.partial_floats;
     const StreamActivations x{values, layout.row_stride, scales, sums, (columns + 7) >> 3};
-    float* out_partial = partial + buffer * layout.partial_floats;
     for (int tile = tile_in_chunk; tile < geo.task_tiles + tile_in_chunk; tile += geo.chunk_tiles) {
       for (int part = 0; part < geo.parts; ++part) {
         barrier_wait(&full[slot], parity);
@@ -332,53 +378,30 @@ __global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1) stream_kernel
         }
       }
     }
-    sync();
-    // Each output's segments meet. The next task writes the other buffer, and the one after it comes after a barrier.
-    const int count = geo.parts * geo.segment_warps;
-    const auto total = [&](int tile, int n, int element) {
-      return tree_of(out_partial + (tile * count * NT + n) * 128 + element, NT * 128, count);
-    };
-    for (int o = tid, u = 0; o < task_outputs * kColumns; o += kComputeThreads, ++u) {
-      const int element = o & 127;
-      const int n = (o >> 7) % NT;
-      const int pair = (o >> 7) / NT;
-      const int column = n * 8 + (element & 7);
-      const int output = first_output + pair * kTileRows + (element >> 3);
-      if (column >= columns || output >= args.outputs) continue;
-      if constexpr (M == Mode::dense) {
-        const int64_t row = begin + column;
-        float y = total(pair, n, element);
-        if (args.bias != nullptr) y = __fadd_rn(y, args.bias[output]);
-        if (args.addend.data != nullptr) {
-          const float other = u == 0               ? ahead[0]
-                              : u == 1 && kAhead > 1 ? ahead[kAhead - 1]
-                                                     : args.addend.data[row * args.addend.stride + output];
-          y = __fadd_rn(other, y);
-        }
-        args.out.data[row * args.out.stride + output] = y;
-      } else {
-        const int64_t route = routes[column];
-        float y;
-        if constexpr (M == Mode::gate_up) {
-          const float gate = total(pair * 2, n, element);
-          const float up = total(pair * 2 + 1, n, element);
-          y = __fmul_rn(args.act == Act::silu ? numerics::silu<Ops>(gate) : numerics::gelu_tanh<Ops>(gate), up);
-        } else {
-          y = total(pair, n, element);
-        }
-        args.out.data[route * args.out.stride + output] = y;
+    if (at.lane == 0) barrier_arrive(&ready[write_buffer]);
+    if (++write_buffer == kPartials) write_buffer = 0;
+    if (pending >= 0) meet();
+    pending = first_output;
+    if constexpr (M == Mode::dense) {
+#pragma unroll
+      for (int u = 0; u < kAhead; ++u) {
+        const int o = tid + u * kComputeThreads;
+        const int column = (o >> 7) % NT * 8 + (o & 7),
+                  output = first_output + (o >> 7) / NT * kTileRows + (o >> 3 & 15);
+        ahead[u] = 0.0F;
+        if (args.addend.data != nullptr && o < task_outputs * kColumns && column < columns && output < args.outputs)
+          ahead[u] = args.addend.data[int64_t{begin + column} * args.addend.stride + output];
       }
     }
-    buffer ^= 1;
   }
+  if (pending >= 0) meet();
 }
 
 /// Ring slots that fit `limit` bytes; 0 when not even one does.
 template <Format F, Mode M, int NT>
 int stream_slots(const Geometry& geometry, int limit) {
   int slots = 0;
-  while (slots < kMaxSlots &&
-         stream_layout(geometry, slots + 1, NT, Block<F>::kSums || M == Mode::down).total <= limit)
+  while (slots < kMaxSlots && stream_layout(geometry, slots + 1, NT, Block<F>::kSums || M == Mode::down).total <= limit)
     ++slots;
   return slots;
 }
@@ -386,12 +409,18 @@ int stream_slots(const Geometry& geometry, int limit) {
 template <Format F, Mode M, int NT>
 void launch_stream_kernel(LinearArgs args, int sms, cudaStream_t stream) {
   args.slots = NT == 1 ? stream_slots<F, M, NT>(args.geometry, kSharedTwo) : 0;
-  const bool two = args.slots >= 2;
-  if (!two) args.slots = stream_slots<F, M, NT>(args.geometry, kSharedOne);
+  // A dense layer whose weights fit the rings as a whole: one block an SM leaves room for the block of the kernel
+  // before it, so that the weights arrive while that one still runs.
+  const bool whole =
+      M == Mode::dense && args.slots > 0 && (args.geometry.tasks + sms - 1) / sms * args.geometry.chunks <= args.slots;
+  const bool two = args.slots >= 2 && !whole;
+  if (!two && !whole) args.slots = stream_slots<F, M, NT>(args.geometry, kSharedOne);
   const int grid = sms * (two ? 2 : 1);
-  const auto bytes = static_cast<size_t>(
-      stream_layout(args.geometry, args.slots, NT, Block<F>::kSums || M == Mode::down).total);
-  const auto start = [&](auto* kernel) { launch("a streaming linear layer", kernel, grid, kStreamThreads, bytes, stream, args); };
+  const auto bytes =
+      static_cast<size_t>(stream_layout(args.geometry, args.slots, NT, Block<F>::kSums || M == Mode::down).total);
+  const auto start = [&](auto* kernel) {
+    launch("a streaming linear layer", kernel, grid, kStreamThreads, bytes, stream, args);
+  };
   if (args.geometry.segment_blocks == 4) {
     start(&stream_kernel<F, M, NT, 4>);
   } else if (args.geometry.segment_blocks == 6) {

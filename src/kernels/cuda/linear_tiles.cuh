@@ -1,27 +1,28 @@
-// Linear layers for many rows: output tiles of 128 weight rows by 64 columns on int8 tensor cores.
+// Linear layers for many rows: output tiles of 128 weight rows by 32 columns on int8 tensor cores.
 //
-// Eight warps, each 32 weight rows (two tiles: a gate and its up, or two neighbours) by 32 columns. K comes in stages of a
-// few 32-blocks through a ring of cp.async copies; columns are gathered rows, so an expert's routes need no copy. Rule 3
-// costs three float operations per output and 32-block, about as much as the issue slots allow beside the mma, and is what
-// bounds it. The tree of rule 4 runs as segments finish, like a binary counter: levels 0 and 1 wait in registers, higher
-// ones in shared memory, each thread on its own outputs.
+// Eight warps, each 32 weight rows (two tiles: a gate and its up, or two neighbours) by 16 columns; two blocks an SM. K
+// comes in stages of a few 32-blocks through a ring of cp.async copies; columns are gathered rows, so an expert's
+// routes need no copy. Rule 3 costs three float operations per output and 32-block, about as much as the issue slots
+// allow beside the mma, and is what bounds it. The tree of rule 4 runs as segments finish, like a binary counter:
+// levels 0 and 1 wait in registers, higher ones in shared memory, each thread on its own outputs.
 #pragma once
 
 #include "kernels/cuda/formats.cuh"
 
 namespace cohort::cuda {
 
-inline constexpr int kTileM = 8;        // 16-row tiles of a block
-inline constexpr int kTileN = 64;       // columns of a block
+inline constexpr int kTileM = 8;   // 16-row tiles of a block
+inline constexpr int kTileN = 32;  // columns of a block; also the routes of an entry (lower.h: kTileColumns)
+inline constexpr int kWarpN = 2;   // 8-column groups of a warp
 inline constexpr int kTileThreads = 256;
 
 template <Format F>
 struct TileShape {
   static constexpr FormatShape shape = shape_of(F);
-  static constexpr int kStages = F == Format::k6 ? 2 : 3;  // Q6_K's stages are large: two fit at 32 segments
-  static constexpr int kBlocks = shape.super_blocks == 1 ? 4 : 8;  // 32-blocks of K per stage
+  static constexpr int kStages = 3;
+  static constexpr int kBlocks = shape.super_blocks == 1 ? 4 : 8;                        // 32-blocks of K per stage
   static constexpr int kWeightBytes = kBlocks / shape.super_blocks * shape.super_bytes;  // of one tile
-  static constexpr int kRowStride = kBlocks * 32 + 32;             // bytes of one column
+  static constexpr int kRowStride = kBlocks * 32 + 32;                                   // bytes of one column
   static constexpr int kWeights = 0;
   static constexpr int kValues = kTileM * kWeightBytes;
   static constexpr int kScales = kValues + kTileN * kRowStride;
@@ -37,7 +38,7 @@ inline int tile_levels(int segments) {
 }
 
 template <Format F, Mode M>
-__global__ void __launch_bounds__(kTileThreads, 1) tiles_kernel(const __grid_constant__ LinearArgs args) {
+__global__ void __launch_bounds__(kTileThreads, 2) tiles_kernel(const __grid_constant__ LinearArgs args) {
   using Shape = TileShape<F>;
   extern __shared__ __align__(128) std::byte shared[];
   __shared__ int32_t source_row[kTileN], target_row[kTileN];
@@ -84,8 +85,8 @@ __global__ void __launch_bounds__(kTileThreads, 1) tiles_kernel(const __grid_con
     }
     __syncthreads();
 
-    // Copies without divisions: a warp fetches one weight tile, four threads one column.
-    const int my_column = tid >> 2, my_piece = tid & 3;
+    // Copies without divisions: a warp fetches one weight tile, eight threads one column.
+    const int my_column = tid >> 3, my_piece = tid & 7;
     const int64_t my_row = my_column < columns ? source_row[my_column] : 0;
     const int8_t* my_values = args.input.values + my_row * geo.blocks * 32 + my_piece * 16;
     const float* my_scales = args.input.scales + my_row * geo.blocks + my_piece;
@@ -110,17 +111,13 @@ __global__ void __launch_bounds__(kTileThreads, 1) tiles_kernel(const __grid_con
         if (my_column < columns) {
           std::byte* target = place + Shape::kValues + my_column * Shape::kRowStride + my_piece * 16;
 #pragma unroll
-          for (int i = 0; i < Shape::kBlocks / 2; ++i) {
-            if (my_piece + i * 4 < blocks * 2) copy_async<16>(target + i * 64, my_values + i * 64);
-          }
-#pragma unroll
           for (int i = 0; i < Shape::kBlocks / 4; ++i) {
-            const int b = my_piece + i * 4;
-            if (b < blocks) {
-              copy_async<4>(place + Shape::kScales + (b * kTileN + my_column) * 4, my_scales + i * 4);
-              if constexpr (Block<F>::kSums)
-                copy_async<4>(place + Shape::kSums + (b * kTileN + my_column) * 4, my_sums + i * 4);
-            }
+            if (my_piece + i * 8 < blocks * 2) copy_async<16>(target + i * 128, my_values + i * 128);
+          }
+          if (my_piece < blocks) {
+            copy_async<4>(place + Shape::kScales + (my_piece * kTileN + my_column) * 4, my_scales);
+            if constexpr (Block<F>::kSums)
+              copy_async<4>(place + Shape::kSums + (my_piece * kTileN + my_column) * 4, my_sums);
           }
           my_values += Shape::kBlocks * 32;
           my_scales += Shape::kBlocks;
@@ -130,13 +127,14 @@ __global__ void __launch_bounds__(kTileThreads, 1) tiles_kernel(const __grid_con
       copy_commit();
     };
 
-    const int first_column = warp_n * 32;
-    const int n_tiles = min(4, (columns - first_column + 7) >> 3);  // may be negative: nothing to do
+    const int first_column = warp_n * kWarpN * 8;
+    const int n_tiles = min(kWarpN, (columns - first_column + 7) >> 3);  // may be negative: nothing to do
     const bool busy = warp_m * 2 < tiles && n_tiles > 0;
-    float acc[2][4][4], one[2][4][4], two[2][4][4];
+    float acc[2][kWarpN][4], one[2][kWarpN][4], two[2][kWarpN][4];
+    constexpr int kMine = 2 * kWarpN * 4;
     const auto clear = [&] {
 #pragma unroll
-      for (int i = 0; i < 32; ++i) acc[i >> 4][i >> 2 & 3][i & 3] = 0.0F;
+      for (int i = 0; i < kMine; ++i) acc[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4] = 0.0F;
     };
     clear();
     int in_segment = 0, segment = 0, next_place = 0;
@@ -156,7 +154,7 @@ __global__ void __launch_bounds__(kTileThreads, 1) tiles_kernel(const __grid_con
         w[0].load(place + warp_m * 2 * Shape::kWeightBytes, b, at, args.two_groups);
         w[1].load(place + (warp_m * 2 + 1) * Shape::kWeightBytes, b, at, args.two_groups);
 #pragma unroll
-        for (int n = 0; n < 4; ++n) {
+        for (int n = 0; n < kWarpN; ++n) {
           if (n < n_tiles) {
             Columns c;
             const int column = first_column + n * 8;
@@ -183,37 +181,40 @@ __global__ void __launch_bounds__(kTileThreads, 1) tiles_kernel(const __grid_con
           if ((segment & 1) == 0) {
             if (!last) {
 #pragma unroll
-              for (int i = 0; i < 32; ++i) one[i >> 4][i >> 2 & 3][i & 3] = acc[i >> 4][i >> 2 & 3][i & 3];
+              for (int i = 0; i < kMine; ++i)
+                one[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4] = acc[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4];
             }
           } else {
 #pragma unroll
-            for (int i = 0; i < 32; ++i) {
-              float& x = acc[i >> 4][i >> 2 & 3][i & 3];
-              x = __fadd_rn(one[i >> 4][i >> 2 & 3][i & 3], x);
+            for (int i = 0; i < kMine; ++i) {
+              float& x = acc[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4];
+              x = __fadd_rn(one[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4], x);
             }
             if ((segment & 2) == 0) {
 #pragma unroll
-              for (int i = 0; i < 32; ++i) two[i >> 4][i >> 2 & 3][i & 3] = acc[i >> 4][i >> 2 & 3][i & 3];
+              for (int i = 0; i < kMine; ++i)
+                two[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4] = acc[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4];
             } else {
 #pragma unroll
-              for (int i = 0; i < 32; ++i) {
-                float& x = acc[i >> 4][i >> 2 & 3][i & 3];
-                x = __fadd_rn(two[i >> 4][i >> 2 & 3][i & 3], x);
+              for (int i = 0; i < kMine; ++i) {
+                float& x = acc[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4];
+                x = __fadd_rn(two[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4], x);
               }
               // Higher levels: add what waits while the bit is set, then wait in its place.
               int level = 0;
               for (; (segment >> (2 + level)) & 1; ++level) {
-                const float* waiting = levels + level * 32 * kTileThreads + tid;
+                const float* waiting = levels + level * kMine * kTileThreads + tid;
 #pragma unroll
-                for (int i = 0; i < 32; ++i) {
-                  float& x = acc[i >> 4][i >> 2 & 3][i & 3];
+                for (int i = 0; i < kMine; ++i) {
+                  float& x = acc[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4];
                   x = __fadd_rn(waiting[i * kTileThreads], x);
                 }
               }
               if (!last) {
-                float* waiting = levels + level * 32 * kTileThreads + tid;
+                float* waiting = levels + level * kMine * kTileThreads + tid;
 #pragma unroll
-                for (int i = 0; i < 32; ++i) waiting[i * kTileThreads] = acc[i >> 4][i >> 2 & 3][i & 3];
+                for (int i = 0; i < kMine; ++i)
+                  waiting[i * kTileThreads] = acc[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4];
               }
             }
           }
@@ -226,7 +227,7 @@ __global__ void __launch_bounds__(kTileThreads, 1) tiles_kernel(const __grid_con
     if (!busy) continue;
     const int tile = first_tile + warp_m * 2;
 #pragma unroll
-    for (int n = 0; n < 4; ++n) {
+    for (int n = 0; n < kWarpN; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int column = first_column + n * 8 + at.t * 2 + (i & 1);
@@ -261,8 +262,8 @@ __global__ void __launch_bounds__(kTileThreads, 1) tiles_kernel(const __grid_con
 template <Format F, Mode M>
 void launch_tiles_kernel(const LinearArgs& args, int sms, cudaStream_t stream) {
   const size_t bytes = static_cast<size_t>(TileShape<F>::kStages) * TileShape<F>::kStageBytes +
-                       static_cast<size_t>(tile_levels(args.geometry.segments)) * 32 * kTileThreads * 4;
-  launch("a tiled linear layer", &tiles_kernel<F, M>, sms, kTileThreads, bytes, stream, args);
+                       static_cast<size_t>(tile_levels(args.geometry.segments)) * 2 * kWarpN * 4 * kTileThreads * 4;
+  launch("a tiled linear layer", &tiles_kernel<F, M>, sms * 2, kTileThreads, bytes, stream, args);
 }
 
 template <Format F>

@@ -12,8 +12,8 @@
 namespace cohort::cuda {
 namespace {
 
-/// A piece of device memory that goes back to its pool with the last value that uses it. Kernels of a step run one after
-/// another, so memory can be taken again as soon as its last reader is lowered.
+/// A piece of device memory that goes back to its pool with the last value that uses it. Kernels of a step run one
+/// after another, so memory can be taken again as soon as its last reader is lowered.
 using Buffer = std::shared_ptr<std::byte>;
 
 class BufferPool {
@@ -256,14 +256,14 @@ class Lowering {
     auto& known = tables_[table];
     if (known == nullptr) {
       const size_t stride = row_bytes(table->type, table->cols);
-      COHORT_ASSIGN(std::byte * memory,
-                    uploader_.upload(
-                        table->rows, static_cast<size_t>(table->cols) * sizeof(float),
-                        [&](int64_t i, std::byte* out) {
-                          decode_row(table->type, table->slices[0] + static_cast<size_t>(i) * stride,
-                                     reinterpret_cast<float*>(out), table->cols);
-                        },
-                        table->name.c_str()));
+      COHORT_ASSIGN(std::byte * memory, uploader_.upload(
+                                            table->rows, static_cast<size_t>(table->cols) * sizeof(float),
+                                            [&](int64_t i, std::byte* out) {
+                                              decode_row(table->type,
+                                                         table->slices[0] + static_cast<size_t>(i) * stride,
+                                                         reinterpret_cast<float*>(out), table->cols);
+                                            },
+                                            table->name.c_str()));
       known = reinterpret_cast<const float*>(memory);
     }
     return known;
@@ -344,8 +344,8 @@ class Lowering {
       while (first_tile[part] > tile) --part;
       pack_tile(m.format, *parts[part], expert, tile - first_tile[part], out);
     };
-    COHORT_ASSIGN(m.data, uploader_.upload(first.experts * g.tiles, static_cast<size_t>(g.tile_bytes), fill,
-                                           first.name.c_str()));
+    COHORT_ASSIGN(
+        m.data, uploader_.upload(first.experts * g.tiles, static_cast<size_t>(g.tile_bytes), fill, first.name.c_str()));
     known = m;
     return m;
   }
@@ -674,14 +674,17 @@ class Lowering {
       }
     }
     const Format format = m.format;
-    add(args.sampled ? "head" : args.addend.data != nullptr ? "linear_add" : "linear", [args, format](const Launcher& l) mutable {
-      args.step = l.step;
-      if (l.variant == Variant::tiles && !args.sampled) {
-        launch_tiles(format, Mode::dense, args, l.sms, l.stream);
-      } else {
-        launch_stream(format, Mode::dense, l.variant != Variant::small, args, l.sms, l.stream);
-      }
-    });
+    add(args.sampled                  ? "head"
+        : args.addend.data != nullptr ? "linear_add"
+                                      : "linear",
+        [args, format](const Launcher& l) mutable {
+          args.step = l.step;
+          if (l.variant == Variant::tiles && !args.sampled) {
+            launch_tiles(format, Mode::dense, args, l.sms, l.stream);
+          } else {
+            launch_stream(format, Mode::dense, l.variant != Variant::small, args, l.sms, l.stream);
+          }
+        });
     return {};
   }
 
@@ -692,6 +695,10 @@ class Lowering {
         if (route->top_k > kMaxTopK || route->top_k > route->router->rows) {
           return fail(ErrorCode::unsupported, "CUDA: '{}' takes the top {} of {} experts; at most {} are supported",
                       op(i).name, route->top_k, route->router->rows, kMaxTopK);
+        }
+        if (route->router->rows > kMaxExperts) {
+          return fail(ErrorCode::unsupported, "CUDA: '{}' has {} experts; at most {} are supported", op(i).name,
+                      route->router->rows, kMaxExperts);
         }
         top_k = std::max<int64_t>(top_k, route->top_k);
         experts = std::max(experts, route->router->rows);
@@ -712,10 +719,10 @@ class Lowering {
     COHORT_ASSIGN(group_.size, ints(entries));
     COHORT_ASSIGN(group_.routes, ints(routes));
     COHORT_ASSIGN(group_.slot_expert, ints(routes));
-    COHORT_ASSIGN(int32_t* weights, ints(routes));
+    COHORT_ASSIGN(int32_t * weights, ints(routes));
     group_.slot_weight = reinterpret_cast<float*>(weights);
     COHORT_ASSIGN(group_.row_counter, ints(limits_.rows + 1));
-    COHORT_ASSIGN(int32_t* logits, ints(limits_.rows * experts));
+    COHORT_ASSIGN(int32_t * logits, ints(limits_.rows * experts));
     router_logits_ = reinterpret_cast<float*>(logits);
     return {};
   }
@@ -746,7 +753,7 @@ class Lowering {
       });
       add("route", [args](const Launcher& l) mutable {
         args.step = l.step;
-        args.cap = l.variant == Variant::tiles ? 64 : 8;
+        args.cap = l.variant == Variant::tiles ? 32 : 8;
         launch_route(args, l.sms, l.stream);
       });
       return {};
@@ -774,7 +781,8 @@ class Lowering {
       norm.norm_out = args.norm_out;
       norm.quantised = args.quantised;
       const auto& readers = consumers_[index(input)];
-      const bool others = std::any_of(readers.begin(), readers.end(), [&](size_t r) { return r != i && !reads_quantised(r); });
+      const bool others =
+          std::any_of(readers.begin(), readers.end(), [&](size_t r) { return r != i && !reads_quantised(r); });
       if (!others) args.norm_out = {};
     } else {
       args.input = values_[index(input)].rows;
@@ -782,7 +790,7 @@ class Lowering {
     add("route", [args, norm, with_norm](const Launcher& l) {
       RouteArgs a = args;
       a.step = l.step;
-      a.cap = l.variant == Variant::tiles ? 64 : 8;
+      a.cap = l.variant == Variant::tiles ? 32 : 8;
       if (with_norm && l.variant == Variant::tiles) {
         RowArgs n = norm;
         n.step = l.step;

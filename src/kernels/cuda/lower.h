@@ -34,9 +34,9 @@ struct CacheMemory {
 };
 
 struct Limits {
-  int32_t rows = 2048;     // of one submission
+  int32_t rows = 2048;  // of one submission
   int32_t sampled = 256;
-  int32_t units = 16384;   // (row, split) pairs of one window
+  int32_t units = 16384;  // (row, split) pairs of one window
 };
 
 struct Lowered {

@@ -28,11 +28,11 @@ Expected<void*> DeviceMemory::allocate(size_t bytes, const char* what) {
     cudaGetLastError();
     size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
-    return fail(ErrorCode::capacity,
-                "the device has too little memory for {}: {:.2f} GB more are needed, {:.2f} of {:.2f} GB are free; use a "
-                "smaller quantisation, a shorter context or the CPU",
-                what, static_cast<double>(bytes) / 1e9, static_cast<double>(free) / 1e9,
-                static_cast<double>(total) / 1e9);
+    return fail(
+        ErrorCode::capacity,
+        "the device has too little memory for {}: {:.2f} GB more are needed, {:.2f} of {:.2f} GB are free; use a "
+        "smaller quantisation, a shorter context or the CPU",
+        what, static_cast<double>(bytes) / 1e9, static_cast<double>(free) / 1e9, static_cast<double>(total) / 1e9);
   }
   COHORT_TRY(check(error, what));
   blocks_.push_back(block);

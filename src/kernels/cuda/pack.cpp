@@ -16,7 +16,8 @@ void store(std::byte* at, T value) {
 template <class Put>
 void for_lane_bytes(const CodeBlock& block, Put&& put) {
   for (int t = 0; t < 4; ++t) {
-    for (int j = 0; j < 4; ++j) put(t, j, static_cast<uint8_t>(block.code[4 * t + j]), static_cast<uint8_t>(block.code[16 + 4 * t + j]));
+    for (int j = 0; j < 4; ++j)
+      put(t, j, static_cast<uint8_t>(block.code[4 * t + j]), static_cast<uint8_t>(block.code[16 + 4 * t + j]));
   }
 }
 
@@ -37,7 +38,8 @@ void put_bytes(const CodeBlock& block, int g, int high, std::byte* out) {
 /// Two bits for each of the four operand registers r = high + 2 * half.
 void put_upper_bits(const CodeBlock& block, int g, int high, std::byte* out) {
   for_lane_bytes(block, [&](int t, int j, uint8_t first, uint8_t second) {
-    out[(g * 4 + t) * 4 + j] |= static_cast<std::byte>(((first >> 4) & 3) << (2 * high) | ((second >> 4) & 3) << (2 * high + 4));
+    out[(g * 4 + t) * 4 + j] |=
+        static_cast<std::byte>(((first >> 4) & 3) << (2 * high) | ((second >> 4) & 3) << (2 * high + 4));
   });
 }
 

@@ -1,16 +1,17 @@
 // Router and float linear layers (dot16), softmax, top k, and the grouping of a step's routes by expert.
 //
 // Weights are packed as [outputs][K / 64][16 lanes][4], so that a lane reads four of its values at once; the rows of a
-// block lie in shared memory in the same order. A block owns a slice of 8 outputs (they stay in shared memory) and takes
-// 4 rows at a time; the last slice of a row to finish selects its experts, and the last row to finish groups.
+// block lie in shared memory in the same order. A block owns a slice of 8 outputs (they stay in shared memory) and
+// takes 4 rows at a time; the last slice of a row to finish selects its experts, and the last row to finish groups.
 #include "kernels/cuda/device.cuh"
 
 namespace cohort::cuda {
 namespace {
 
-constexpr int kOutputs = 8;   // of a slice
+constexpr int kOutputs = 8;  // of a slice
 constexpr int kRowsAtOnce = 4;
-constexpr int kThreads = 128;  // 16 lanes for each output
+constexpr int kThreads = 128;                          // 16 lanes for each output
+constexpr int kRouteThreads = kThreads * kRowsAtOnce;  // of the router: each row has its own
 
 /// Place of value k in a packed row.
 __device__ __forceinline__ int packed_place(int k) {
@@ -49,10 +50,11 @@ __device__ __forceinline__ void dot_rows(const float* x, int x_stride, const flo
   }
 }
 
+template <int Threads>
 __device__ __forceinline__ void load_weights(const float* weights, int outputs, int k, int slice, float* shared) {
   const int count = min(kOutputs, outputs - slice * kOutputs) * k / 4;
   const float* source = weights + int64_t{slice} * kOutputs * k;
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) copy_async<16>(shared + i * 4, source + i * 4);
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += Threads) copy_async<16>(shared + i * 4, source + i * 4);
   copy_commit();
 }
 
@@ -66,7 +68,7 @@ __global__ void __launch_bounds__(kThreads) float_linear_kernel(const __grid_con
   int held = -1;
   if (persistent) {
     held = static_cast<int>(blockIdx.x) % slices;
-    load_weights(args.weights, args.outputs, args.k, held, w);
+    load_weights<kThreads>(args.weights, args.outputs, args.k, held, w);
   }
   let_next_start();
   wait_for_previous();
@@ -81,7 +83,7 @@ __global__ void __launch_bounds__(kThreads) float_linear_kernel(const __grid_con
     __syncthreads();
     if (slice != held) {
       held = slice;
-      load_weights(args.weights, args.outputs, args.k, slice, w);
+      load_weights<kThreads>(args.weights, args.outputs, args.k, slice, w);
     }
     for (int r = 0; r < kRowsAtOnce; ++r) {
       const int row = min(set * kRowsAtOnce + r, rows - 1);
@@ -105,57 +107,64 @@ __global__ void __launch_bounds__(kThreads) float_linear_kernel(const __grid_con
   }
 }
 
-/// Softmax over a row's logits and its top k, by one warp. p: scratch for the experts.
+/// Softmax over a row's logits and its top k, by one warp; K = experts / 32, rounded up. p: scratch for the experts.
+template <int K>
 __device__ void select_experts(const RouteArgs& args, int row, float* p) {
   const int lane = static_cast<int>(threadIdx.x & 31);
   const float* logits = args.logits + int64_t{row} * args.experts;
+  float x[K];
   float maximum = __int_as_float(0xff800000);
-  for (int e = lane; e < args.experts; e += 32) {
-    const float x = __ldcg(logits + e);
-    p[e] = x;
-    maximum = fmaxf(maximum, x);
+#pragma unroll
+  for (int i = 0; i < K; ++i) {
+    const int e = lane + i * 32;
+    x[i] = e < args.experts ? __ldcg(logits + e) : __int_as_float(0xff800000);
+    maximum = fmaxf(maximum, x[i]);
   }
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2) maximum = fmaxf(maximum, __shfl_xor_sync(kFullMask, maximum, offset));
-  __syncwarp();
-  for (int e = lane; e < args.experts; e += 32) p[e] = numerics::exp<Ops>(__fsub_rn(p[e], maximum));
+#pragma unroll
+  for (int i = 0; i < K; ++i) {
+    x[i] = numerics::exp<Ops>(__fsub_rn(x[i], maximum));
+    if (lane + i * 32 < args.experts) p[lane + i * 32] = x[i];
+  }
   __syncwarp();
   float sum = 0.0F;
   for (int e = lane & 15; e < args.experts; e += 16) sum = __fadd_rn(sum, p[e]);
   const float inverse = __fdiv_rn(1.0F, tree16(sum));
-  __syncwarp();
-  for (int e = lane; e < args.experts; e += 32) p[e] = __fmul_rn(p[e], inverse);
-  __syncwarp();
-  // Keys: NaN is 0, numbers (never negative) keep their order; a chosen expert is marked with -1.
+  // Keys: numbers (never negative) keep their order, NaN comes after them, what is chosen or absent is 0.
+  unsigned key[K];
+#pragma unroll
+  for (int i = 0; i < K; ++i) {
+    x[i] = __fmul_rn(x[i], inverse);
+    key[i] = lane + i * 32 >= args.experts ? 0U : x[i] != x[i] ? 1U : __float_as_uint(x[i]) + 2U;
+  }
   float weight = 0.0F;
   int expert = 0;
   for (int slot = 0; slot < args.top_k; ++slot) {
-    unsigned best = 0;
-    int best_expert = args.experts;
-    for (int e = lane; e < args.experts; e += 32) {
-      const float x = p[e];
-      if (x < 0.0F) continue;
-      const unsigned key = x != x ? 1U : __float_as_uint(x) + 2U;
-      if (key > best) {
-        best = key;
-        best_expert = e;
+    unsigned best = key[0];
+    int at = 0;
+#pragma unroll
+    for (int i = 1; i < K; ++i) {
+      if (key[i] > best) {
+        best = key[i];
+        at = i;
       }
     }
     const unsigned highest = __reduce_max_sync(kFullMask, best);
-    const int chosen = static_cast<int>(
-        __reduce_min_sync(kFullMask, best == highest ? static_cast<unsigned>(best_expert) : 0xffffffffU));
+    const unsigned chosen =
+        __reduce_min_sync(kFullMask, best == highest ? static_cast<unsigned>(at * 32 + lane) : 0xffffffffU);
     if (lane == slot) {
-      expert = chosen;
-      weight = p[chosen];
+      expert = static_cast<int>(chosen);
+      weight = highest == 1U ? __uint_as_float(0x7fc00000U) : __uint_as_float(highest - 2U);
     }
-    __syncwarp();
-    if (lane == 0) p[chosen] = -1.0F;
-    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < K; ++i) {
+      if (chosen == static_cast<unsigned>(i * 32 + lane)) key[i] = 0U;
+    }
   }
   // sum16 over the slots in order: lane j adds slots j and j + 16.
   const float upper = __shfl_xor_sync(kFullMask, weight, 16);
-  float lane_sum = lane < 16 ? __fadd_rn(weight, upper) : __fadd_rn(upper, weight);
-  const float total = tree16(lane_sum);
+  const float total = tree16(lane < 16 ? __fadd_rn(weight, upper) : __fadd_rn(upper, weight));
   if (lane < args.top_k) {
     float w = args.renormalise ? __fdiv_rn(weight, total) : weight;
     if (args.expert_scale != nullptr) w = __fmul_rn(w, args.expert_scale[expert]);
@@ -170,9 +179,9 @@ __device__ void group_routes(const RouteArgs& args, int rows, int* counts) {
   const int tid = static_cast<int>(threadIdx.x);
   const int routes = rows * args.top_k;
   int* next = counts + args.experts;
-  for (int e = tid; e < args.experts; e += kThreads) counts[e] = 0;
+  for (int e = tid; e < args.experts; e += kRouteThreads) counts[e] = 0;
   __syncthreads();
-  for (int i = tid; i < routes; i += kThreads) atomicAdd(&counts[__ldcg(args.group.slot_expert + i)], 1);
+  for (int i = tid; i < routes; i += kRouteThreads) atomicAdd(&counts[__ldcg(args.group.slot_expert + i)], 1);
   __syncthreads();
   if (tid < 32) {
     // Prefix sums of routes, entries and touched experts, 32 experts at a time.
@@ -210,42 +219,45 @@ __device__ void group_routes(const RouteArgs& args, int rows, int* counts) {
   }
   __syncthreads();
   // The order inside an entry is free: each route is computed on its own.
-  for (int i = tid; i < routes; i += kThreads) {
+  for (int i = tid; i < routes; i += kRouteThreads) {
     const int e = __ldcg(args.group.slot_expert + i);
     args.group.routes[atomicAdd(&next[e], 1)] = i;
   }
 }
 
-__global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__ RouteArgs args) {
+__global__ void __launch_bounds__(kRouteThreads) route_kernel(const __grid_constant__ RouteArgs args) {
   extern __shared__ __align__(16) float buffer[];
-  __shared__ float factor[kRowsAtOnce];
   __shared__ int last;
-  const int tid = static_cast<int>(threadIdx.x), warp = tid >> 5, lane = tid & 31;
-  float* x = buffer;                              // [4][k], later scratch for selection and grouping
-  float* w = buffer + kRowsAtOnce * args.k;       // [8][k]
-  float* norm_weight = w + kOutputs * args.k;     // [k], when there is a norm
+  const int tid = static_cast<int>(threadIdx.x), lane = tid & 31;
+  const int mine = tid / kThreads, in_row = tid % kThreads;  // the row this thread works on, and its place there
+  float* x = buffer;                                         // [4][k], later scratch for selection and grouping
+  float* w = buffer + kRowsAtOnce * args.k;                  // [8][k]
+  float* norm_weight = w + kOutputs * args.k;                // [k], when there is a norm
   const int slices = args.weights != nullptr ? (args.experts + kOutputs - 1) / kOutputs : 1;
   const int slice = static_cast<int>(blockIdx.x) % slices;
   let_next_start();
   if (args.weights != nullptr) {
     if (args.norm_weight != nullptr) {
-      for (int i = tid * 4; i < args.k; i += kThreads * 4) copy_async<16>(norm_weight + i, args.norm_weight + i);
+      for (int i = tid * 4; i < args.k; i += kRouteThreads * 4) copy_async<16>(norm_weight + i, args.norm_weight + i);
     }
-    load_weights(args.weights, args.experts, args.k, slice, w);
+    load_weights<kRouteThreads>(args.weights, args.experts, args.k, slice, w);
   }
   wait_for_previous();
   const int rows = args.step.header[kRows];
   const int sets = (rows + kRowsAtOnce - 1) / kRowsAtOnce;
   const int set_step = static_cast<int>(gridDim.x) / slices;
-  for (int set = static_cast<int>(blockIdx.x) / slices; set < sets; set += set_step) {
-    const int first_row = set * kRowsAtOnce;
-    if (static_cast<int>(blockIdx.x) / slices >= set_step) break;  // a remainder block
+  int first_set = static_cast<int>(blockIdx.x) / slices;
+  if (first_set >= set_step) first_set = sets;  // a remainder block has no row
+  for (int set = first_set; set < sets; set += set_step) {
+    const int row = set * kRowsAtOnce + mine;
+    const bool active = row < rows;
     if (args.weights != nullptr) {
       __syncthreads();
-      for (int r = 0; r < min(kRowsAtOnce, rows - first_row); ++r) {
-        const float* source = args.input.data + int64_t{first_row + r} * args.input.stride;
+      float* my_x = x + mine * args.k;
+      if (active) {
+        const float* source = args.input.data + int64_t{row} * args.input.stride;
         // Four loads of 16 bytes in flight.
-        for (int first = tid * 4; first < args.k; first += kThreads * 16) {
+        for (int first = in_row * 4; first < args.k; first += kThreads * 16) {
           float4 v[4];
 #pragma unroll
           for (int u = 0; u < 4; ++u) {
@@ -256,7 +268,7 @@ __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__
           for (int u = 0; u < 4; ++u) {
             const int i = first + u * kThreads * 4;
             if (i >= args.k) continue;
-            float* place = x + r * args.k + packed_place(i);
+            float* place = my_x + packed_place(i);
             place[0] = v[u].x;
             place[4] = v[u].y;
             place[8] = v[u].z;
@@ -267,69 +279,77 @@ __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__
       copy_wait<0>();  // the weights are here as well
       __syncthreads();
       if (args.norm) {
-        // A warp per row: lane j of each half-warp sums the squares of its values, in order.
-        const int l = lane & 15;
-        float sum = 0.0F;
-        const float* mine = x + warp * args.k + l * 4;
-#pragma unroll 4
-        for (int i = 0; i < args.k / 64; ++i) {
-          const float4 v = *reinterpret_cast<const float4*>(mine + i * 64);
-          sum = __fmaf_rn(v.x, v.x, sum);
-          sum = __fmaf_rn(v.y, v.y, sum);
-          sum = __fmaf_rn(v.z, v.z, sum);
-          sum = __fmaf_rn(v.w, v.w, sum);
-        }
-        const float f = norm_factor(tree16(sum), args.k, args.eps);
-        if (lane == 0) factor[warp] = f;
-        __syncthreads();
-        for (int r = 0; r < min(kRowsAtOnce, rows - first_row); ++r) {
-          const float f_row = factor[r];
-          const int row = first_row + r;
-          for (int i = tid; i < args.k; i += kThreads) {
-            float y = __fmul_rn(x[r * args.k + packed_place(i)], f_row);
+        if (active) {
+          // Every warp of the row sums all squares itself, lane j of each half-warp its values in order.
+          float sum = 0.0F;
+          const float* lane_x = my_x + (lane & 15) * 4;
+#pragma unroll 8
+          for (int i = 0; i < args.k / 64; ++i) {
+            const float4 v = *reinterpret_cast<const float4*>(lane_x + i * 64);
+            sum = __fmaf_rn(v.x, v.x, sum);
+            sum = __fmaf_rn(v.y, v.y, sum);
+            sum = __fmaf_rn(v.z, v.z, sum);
+            sum = __fmaf_rn(v.w, v.w, sum);
+          }
+          const float factor = norm_factor(tree16(sum), args.k, args.eps);
+          __syncwarp();
+          asm volatile("bar.sync %0, %1;" ::"r"(mine + 1), "n"(kThreads) : "memory");
+          // The slices share the work of writing the row out: 32 values are one warp's.
+          int writer = in_row >> 5;
+          while (writer >= slices) writer -= slices;
+          for (int i = in_row; i < args.k; i += kThreads) {
+            float* place = my_x + packed_place(i);
+            float y = __fmul_rn(*place, factor);
             if (args.norm_weight != nullptr) y = __fmul_rn(y, norm_weight[i]);
-            x[r * args.k + packed_place(i)] = y;
-            // The slices share the work of writing the row out: 32 values are one warp.
-            const int block = i >> 5;
-            if (row < rows && block % slices == slice) {
+            *place = y;
+            if (writer == slice) {
               if (args.norm_out.data != nullptr) args.norm_out.data[int64_t{row} * args.norm_out.stride + i] = y;
               if (args.quantised.values != nullptr) {
-                const int64_t at = int64_t{row} * (args.k / 32) + block;
+                const int64_t at = int64_t{row} * (args.k / 32) + (i >> 5);
                 quantise_block(y, lane, args.quantised.values + at * 32, args.quantised.scales + at,
                                args.quantised.sums + at);
               }
             }
+            writer += kThreads / 32;
+            while (writer >= slices) writer -= slices;
           }
+          asm volatile("bar.sync %0, %1;" ::"r"(mine + 1), "n"(kThreads) : "memory");
         }
       }
-      copy_wait<0>();
-      __syncthreads();
-      float y[kRowsAtOnce];
-      dot_rows(x, args.k, reinterpret_cast<const float4*>(w + (tid >> 4) * args.k), args.k, tid & 15,
-               rows - first_row, y);
-      const int expert = slice * kOutputs + (tid >> 4);
-      if ((tid & 15) == 0 && expert < args.experts) {
-#pragma unroll
-        for (int r = 0; r < kRowsAtOnce; ++r) {
-          if (first_row + r < rows) args.logits[int64_t{first_row + r} * args.experts + expert] = y[r];
-        }
+      if (active) {
+        float y[kRowsAtOnce];
+        const int output = in_row >> 4;
+        dot_rows<1>(my_x, args.k, reinterpret_cast<const float4*>(w + output * args.k), args.k, tid & 15, y);
+        const int expert = slice * kOutputs + output;
+        if ((tid & 15) == 0 && expert < args.experts) args.logits[int64_t{row} * args.experts + expert] = y[0];
       }
       __threadfence();
+      __syncthreads();
+      if (tid == 0) last = atomicAdd(&args.group.row_counter[1 + set], 1) == slices - 1;
+      __syncthreads();
+      if (!last) continue;
+      __threadfence();
+      if (tid == 0) args.group.row_counter[1 + set] = 0;
+    } else {
+      __syncthreads();
     }
-    __syncthreads();
-    if (tid == 0) last = atomicAdd(&args.group.row_counter[1 + set], 1) == slices - 1;
-    __syncthreads();
-    if (!last) continue;
+    const int warp = tid >> 5;
+    if (warp < kRowsAtOnce && set * kRowsAtOnce + warp < rows) {
+      if (args.experts <= 128) {
+        select_experts<4>(args, set * kRowsAtOnce + warp, x + warp * args.experts);
+      } else {
+        select_experts<kMaxExperts / 32>(args, set * kRowsAtOnce + warp, x + warp * args.experts);
+      }
+    }
     __threadfence();
-    if (tid == 0) args.group.row_counter[1 + set] = 0;
-    if (first_row + warp < rows) select_experts(args, first_row + warp, x + warp * args.experts);
-    __threadfence();
     __syncthreads();
-    if (tid == 0) last = atomicAdd(&args.group.row_counter[0], 1) == sets - 1;
-    __syncthreads();
-    if (!last) continue;
-    __threadfence();
-    if (tid == 0) args.group.row_counter[0] = 0;
+    if (sets > 1) {
+      if (tid == 0) last = atomicAdd(&args.group.row_counter[0], 1) == sets - 1;
+      __syncthreads();
+      if (!last) continue;
+      __threadfence();
+      if (tid == 0) args.group.row_counter[0] = 0;
+    }
     group_routes(args, rows, reinterpret_cast<int*>(x));
   }
 }
@@ -355,7 +375,7 @@ void launch_route(const RouteArgs& args, int sms, cudaStream_t stream) {
   const int wanted = slices * ((args.step.max_rows + kRowsAtOnce - 1) / kRowsAtOnce);
   int grid = wanted < sms * per_sm ? wanted : sms * per_sm;
   if (grid < slices) grid = slices;
-  launch("routing", &route_kernel, grid, kThreads, bytes, stream, args);
+  launch("routing", &route_kernel, grid, kRouteThreads, bytes, stream, args);
 }
 
 }  // namespace cohort::cuda

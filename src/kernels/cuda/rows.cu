@@ -293,7 +293,8 @@ __global__ void __launch_bounds__(kHeadWarps * 32) heads_kernel(const __grid_con
 __global__ void copy_page_kernel(std::byte* base, size_t page_bytes, int from, int to) {
   const auto* source = reinterpret_cast<const uint4*>(base + from * page_bytes);
   auto* target = reinterpret_cast<uint4*>(base + to * page_bytes);
-  for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < page_bytes / 16; i += gridDim.x * blockDim.x) target[i] = source[i];
+  for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < page_bytes / 16; i += gridDim.x * blockDim.x)
+    target[i] = source[i];
 }
 
 /// Orders floats as unsigned integers; NaN below everything.
@@ -318,7 +319,8 @@ __global__ void __launch_bounds__(256) argmax_kernel(const __grid_constant__ Arg
     const int end = static_cast<int>(int64_t{args.vocabulary} * (slice + 1) / kArgmaxSlices);
     unsigned long long best = 0;
     for (int i = begin + static_cast<int>(threadIdx.x); i < end; i += 256) {
-      const unsigned long long key = static_cast<unsigned long long>(order_key(logits[i])) << 32 | (0xffffffffU - static_cast<uint32_t>(i));
+      const unsigned long long key =
+          static_cast<unsigned long long>(order_key(logits[i])) << 32 | (0xffffffffU - static_cast<uint32_t>(i));
       best = key > best ? key : best;
     }
     for (int offset = 16; offset > 0; offset /= 2) {
@@ -354,7 +356,8 @@ void launch_begin(const BeginArgs& args, cudaStream_t stream) {
   launch("the start of a step", &begin_kernel, 16, 256, 0, stream, args);
 }
 void launch_rows(const RowArgs& args, int sms, cudaStream_t stream) {
-  launch("a row operation", &rows_kernel, at_most(sms * 2, args.step.max_rows), kRowThreads, static_cast<size_t>(args.width) * 4, stream, args);
+  launch("a row operation", &rows_kernel, at_most(sms * 2, args.step.max_rows), kRowThreads,
+         static_cast<size_t>(args.width) * 4, stream, args);
 }
 void launch_quantise(const QuantiseArgs& args, int sms, cudaStream_t stream) {
   launch("quantisation", &quantise_kernel, sms * 4, 256, 0, stream, args);
@@ -363,7 +366,9 @@ void launch_elementwise(const ElementwiseArgs& args, int sms, cudaStream_t strea
   launch("an elementwise operation", &elementwise_kernel, sms * 2, 256, 0, stream, args);
 }
 void launch_heads(const HeadsArgs& args, int sms, cudaStream_t stream) {
-  launch("norm, rope and append", &heads_kernel, at_most(sms * 4, args.step.max_rows * (args.q.heads + 2 * args.k.heads) / kHeadWarps + 1), kHeadWarps * 32, 0, stream, args);
+  launch("norm, rope and append", &heads_kernel,
+         at_most(sms * 4, args.step.max_rows * (args.q.heads + 2 * args.k.heads) / kHeadWarps + 1), kHeadWarps * 32, 0,
+         stream, args);
 }
 void launch_copy_page(std::byte* base, size_t page_bytes, int from, int to, cudaStream_t stream) {
   copy_page_kernel<<<32, 256, 0, stream>>>(base, page_bytes, from, to);
