@@ -409,12 +409,8 @@ int stream_slots(const Geometry& geometry, int limit) {
 template <Format F, Mode M, int NT>
 void launch_stream_kernel(LinearArgs args, int sms, cudaStream_t stream) {
   args.slots = NT == 1 ? stream_slots<F, M, NT>(args.geometry, kSharedTwo) : 0;
-  // A dense layer whose weights fit the rings as a whole: one block an SM leaves room for the block of the kernel
-  // before it, so that the weights arrive while that one still runs.
-  const bool whole =
-      M == Mode::dense && args.slots > 0 && (args.geometry.tasks + sms - 1) / sms * args.geometry.chunks <= args.slots;
-  const bool two = args.slots >= 2 && !whole;
-  if (!two && !whole) args.slots = stream_slots<F, M, NT>(args.geometry, kSharedOne);
+  const bool two = args.slots >= 2;
+  if (!two) args.slots = stream_slots<F, M, NT>(args.geometry, kSharedOne);
   const int grid = sms * (two ? 2 : 1);
   const auto bytes =
       static_cast<size_t>(stream_layout(args.geometry, args.slots, NT, Block<F>::kSums || M == Mode::down).total);

@@ -12,9 +12,9 @@
 namespace cohort::cuda {
 
 /// Which kernels a captured graph uses, by the rows of a step.
-enum class Variant { small /* at most 8 rows */, wide /* at most 64 */, tiles };
+enum class Variant { small /* at most 8 rows */, wide /* at most 128 */, tiles };
 inline constexpr int kVariants = 3;
-inline constexpr int kSmallRows = 8, kWideRows = 64;
+inline constexpr int kSmallRows = 8, kWideRows = 128;
 
 struct Launcher {
   Variant variant;
