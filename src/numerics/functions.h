@@ -108,12 +108,15 @@ COHORT_HD inline typename Ops::F exp(typename Ops::F x) {
   const F n = Ops::rint(Ops::mul(clamped, Ops::set(kLog2E)));
   F r = Ops::fma(n, Ops::set(-kLn2High), clamped);
   r = Ops::fma(n, Ops::set(-kLn2Low), r);
-  F p = Ops::set(kExpPoly[0]);
-  p = Ops::fma(p, r, Ops::set(kExpPoly[1]));
-  p = Ops::fma(p, r, Ops::set(kExpPoly[2]));
-  p = Ops::fma(p, r, Ops::set(kExpPoly[3]));
-  p = Ops::fma(p, r, Ops::set(kExpPoly[4]));
-  p = Ops::fma(p, r, Ops::set(kExpPoly[5]));
+  // Scalars, because device code cannot index a host array.
+  constexpr float c0 = kExpPoly[0], c1 = kExpPoly[1], c2 = kExpPoly[2];
+  constexpr float c3 = kExpPoly[3], c4 = kExpPoly[4], c5 = kExpPoly[5];
+  F p = Ops::set(c0);
+  p = Ops::fma(p, r, Ops::set(c1));
+  p = Ops::fma(p, r, Ops::set(c2));
+  p = Ops::fma(p, r, Ops::set(c3));
+  p = Ops::fma(p, r, Ops::set(c4));
+  p = Ops::fma(p, r, Ops::set(c5));
   const F y = Ops::add(Ops::fma(p, Ops::mul(r, r), r), Ops::set(1.0F));
   return Ops::finish_exp(x, Ops::mul(y, Ops::exp2_int(n)));
 }

@@ -1,0 +1,440 @@
+#include "kernels/cuda/backend.h"
+
+#include "base/result.h"
+
+#ifndef COHORT_HAS_CUDA
+
+namespace cohort {
+
+Expected<std::unique_ptr<CudaBackend>> make_cuda_backend(const Program&, const CudaOptions&) {
+  return fail(ErrorCode::unsupported, "this binary was built without CUDA; use --device cpu");
+}
+Expected<std::string> describe_cuda_device(int) {
+  return fail(ErrorCode::unsupported, "this binary was built without CUDA; use --device cpu");
+}
+
+}  // namespace cohort
+
+#else
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "kernels/cuda/lower.h"
+#include "kv/cache.h"
+
+namespace cohort {
+namespace cuda {
+namespace {
+
+constexpr int32_t kMaxPages = 1 << 20;  // page ids of one submission
+
+Expected<cudaDeviceProp> open_device(int device) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaErrorInsufficientDriver) {
+    int driver = 0, runtime = 0;
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    if (driver == 0) return fail(ErrorCode::unsupported, "no CUDA driver was found on this machine; use --device cpu");
+    return fail(ErrorCode::unsupported,
+                "the CUDA driver is too old: it supports CUDA {}.{}, this binary needs {}.{}; update the driver or use "
+                "--device cpu",
+                driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+  }
+  if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0))
+    return fail(ErrorCode::unsupported, "no CUDA device was found; use --device cpu");
+  COHORT_TRY(check(error, "looking for devices"));
+  if (device < 0 || device >= count)
+    return fail(ErrorCode::invalid_argument, "there is no CUDA device {}: there are {}, counted from 0", device, count);
+  cudaDeviceProp properties = {};
+  COHORT_TRY(check(cudaGetDeviceProperties(&properties, device), "reading the device's properties"));
+  if (properties.major < 9) {
+    return fail(ErrorCode::unsupported,
+                "device {} ({}) has compute capability {}.{}; this build needs 9.0 or newer; use --device cpu", device,
+                properties.name, properties.major, properties.minor);
+  }
+  return properties;
+}
+
+class Backend final : public CudaBackend {
+ public:
+  Backend(const Program& program, const CudaOptions& options) : program_(program), options_(options) {
+    limits_.rows = std::max(options.max_rows, kWideRows);
+  }
+
+  ~Backend() override {
+    if (stream_ != nullptr) cudaStreamSynchronize(stream_);
+    drop_graphs();
+    if (host_ != nullptr) cudaFreeHost(host_);
+    if (results_ != nullptr) cudaFreeHost(results_);
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  }
+
+  Expected<void> open() {
+    COHORT_ASSIGN(const cudaDeviceProp properties, open_device(options_.device));
+    name_ = properties.name;
+    sms_ = properties.multiProcessorCount;
+    COHORT_TRY(check(cudaSetDevice(options_.device), "selecting the device"));
+    COHORT_TRY(check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream"));
+    COHORT_TRY(allocate_step());
+    CostQuery one_expert;
+    one_expert.distinct_experts = 1;
+    for (const Op& op : program_.ops) {
+      const double bytes = cost_of(program_, op, one_expert).weight_bytes;
+      if (const auto* experts = std::get_if<op::Experts>(&op.action)) {
+        expert_bytes_ = bytes;  // of one expert of one layer
+        total_bytes_ += bytes * static_cast<double>(experts->gate->experts);
+      } else if (!std::holds_alternative<op::Embed>(op.action)) {
+        weight_bytes_ += bytes;  // read by every step
+        total_bytes_ += bytes;
+      }
+    }
+    COHORT_ASSIGN(auto uploader, Uploader::create(memory_, options_.threads, total_bytes_, options_.progress));
+    COHORT_ASSIGN(lowered_, lower(program_, limits_, cache_, memory_, *uploader));
+    return uploader->finish();
+  }
+
+  std::string description() const override {
+    return fmt::format("cuda:{} {}, {:.2f} GB on the device", options_.device, name_,
+                       static_cast<double>(device_bytes()) / 1e9);
+  }
+
+  Expected<void> allocate_cache(TensorType type, int32_t pages) override {
+    switch (type) {
+      case TensorType::f32:
+        cache_.type = CacheType::f32;
+        break;
+      case TensorType::f16:
+        cache_.type = CacheType::f16;
+        break;
+      case TensorType::bf16:
+        cache_.type = CacheType::bf16;
+        break;
+      default:
+        return fail(ErrorCode::unsupported, "the KV cache on the device can be f32, f16 or bf16, not {}",
+                    type_info(type).name);
+    }
+    drop_graphs();
+    cache_memory_.clear();
+    cache_.keys.clear();
+    cache_.values.clear();
+    pages_ = pages;
+    for (const CacheLayer& layer : program_.cache_layers) {
+      const size_t bytes = page_half_bytes(cache_.type, layer.kv_heads, layer.head_dim) * static_cast<size_t>(pages);
+      for (auto* list : {&cache_.keys, &cache_.values}) {
+        COHORT_ASSIGN(void* memory, cache_memory_.allocate(bytes, "the KV cache"));
+        // Rows that nobody wrote are read (and not used) beside the last position: they must be numbers.
+        COHORT_TRY(check(cudaMemsetAsync(memory, 0, bytes, stream_), "clearing the KV cache"));
+        list->push_back(static_cast<std::byte*>(memory));
+      }
+    }
+    return check(cudaStreamSynchronize(stream_), "clearing the KV cache");
+  }
+
+  void copy_page(int32_t from, int32_t to) override {
+    for (size_t i = 0; i < cache_.keys.size(); ++i) {
+      const CacheLayer& layer = program_.cache_layers[i];
+      const size_t bytes = page_half_bytes(cache_.type, layer.kv_heads, layer.head_dim);
+      launch_copy_page(cache_.keys[i], bytes, from, to, stream_);
+      launch_copy_page(cache_.values[i], bytes, from, to, stream_);
+    }
+  }
+
+  Expected<StepStats> run(const Batch& batch, std::span<float> logits) override { return run_all(batch, logits, {}); }
+  Expected<StepStats> run_greedy(const Batch& batch, std::span<int32_t> tokens) override {
+    return run_all(batch, {}, tokens);
+  }
+  Expected<std::vector<KernelTime>> profile(int32_t rows) override {
+    const Variant variant = rows <= kSmallRows ? Variant::small : rows <= kWideRows ? Variant::wide : Variant::tiles;
+    Launcher launcher{variant, step_, sms_, stream_};
+    launcher.step.max_rows = variant == Variant::small  ? kSmallRows
+                             : variant == Variant::wide ? kWideRows
+                                                        : limits_.rows;
+    std::vector<KernelTime> times;
+    for (const Launch& launch : lowered_.launches) {
+      const auto known =
+          std::find_if(times.begin(), times.end(), [&](const KernelTime& t) { return t.kind == launch.kind; });
+      if (known == times.end()) {
+        times.push_back({launch.kind, 1, 0});
+      } else {
+        ++known->launches;
+      }
+    }
+    cudaEvent_t from = nullptr, to = nullptr;
+    COHORT_TRY(check(cudaEventCreate(&from), "an event"));
+    COHORT_TRY(check(cudaEventCreate(&to), "an event"));
+    for (KernelTime& time : times) {
+      float best = 1e30F;
+      for (int repeat = 0; repeat < 4; ++repeat) {
+        COHORT_TRY(check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capturing a profile"));
+        for (const Launch& launch : lowered_.launches) {
+          if (time.kind == launch.kind) launch.run(launcher);
+        }
+        cudaGraph_t captured = nullptr;
+        cudaGraphExec_t exec = nullptr;
+        COHORT_TRY(check(cudaStreamEndCapture(stream_, &captured), "capturing a profile"));
+        COHORT_TRY(check(cudaGraphInstantiate(&exec, captured, 0), "capturing a profile"));
+        cudaGraphDestroy(captured);
+        cudaEventRecord(from, stream_);
+        cudaGraphLaunch(exec, stream_);
+        cudaEventRecord(to, stream_);
+        COHORT_TRY(check(cudaStreamSynchronize(stream_), "running a profile"));
+        cudaGraphExecDestroy(exec);
+        float ms = 0;
+        cudaEventElapsedTime(&ms, from, to);
+        best = std::min(best, ms);
+      }
+      time.seconds = static_cast<double>(best) / 1e3;
+    }
+    cudaEventDestroy(from);
+    cudaEventDestroy(to);
+    return times;
+  }
+  int64_t submissions() const override { return submissions_; }
+  int64_t kernels() const override { return kernels_; }
+  size_t device_bytes() const override { return memory_.bytes() + cache_memory_.bytes(); }
+
+ private:
+  struct Graph {
+    cudaGraphExec_t exec = nullptr;
+    int64_t kernels = 0;
+  };
+
+  void drop_graphs() {
+    for (auto& by_kind : graphs_) {
+      for (Graph& graph : by_kind) {
+        if (graph.exec != nullptr) cudaGraphExecDestroy(graph.exec);
+        graph = {};
+      }
+    }
+  }
+
+  Expected<void> allocate_step() {
+    const auto ints = [&](int64_t count) -> Expected<int32_t*> {
+      COHORT_ASSIGN(void* memory, memory_.allocate(static_cast<size_t>(count) * 4, "the step's data"));
+      COHORT_TRY(check(cudaMemset(memory, 0, static_cast<size_t>(count) * 4), "the step's data"));
+      return static_cast<int32_t*>(memory);
+    };
+    const int64_t rows = limits_.rows;
+    COHORT_ASSIGN(step_.header, ints(kHeaderWords));
+    COHORT_ASSIGN(step_.tokens, ints(rows));
+    COHORT_ASSIGN(step_.positions, ints(rows));
+    COHORT_ASSIGN(step_.page_begin, ints(rows));
+    COHORT_ASSIGN(step_.sampled_rows, ints(limits_.sampled));
+    COHORT_ASSIGN(step_.pages, ints(kMaxPages + kSplitPositions / kPagePositions));
+    for (auto& units : step_.units) {
+      COHORT_ASSIGN(int32_t * memory, ints(limits_.units));
+      units = reinterpret_cast<uint32_t*>(memory);
+    }
+    COHORT_ASSIGN(int32_t * best, ints(limits_.sampled * 2));
+    best_ = reinterpret_cast<unsigned long long*>(best);
+    COHORT_ASSIGN(argmax_counters_, ints(limits_.sampled));
+    const int64_t words = kHeaderWords + 3 * rows + limits_.sampled + kMaxPages + kMaxWindows * int64_t{limits_.units};
+    void* host = nullptr;
+    COHORT_TRY(check(cudaHostAlloc(&host, static_cast<size_t>(words) * 4, cudaHostAllocMapped), "pinned memory"));
+    host_ = static_cast<int32_t*>(host);
+    COHORT_TRY(check(cudaHostAlloc(&host, static_cast<size_t>(limits_.sampled + 1) * 4, cudaHostAllocMapped),
+                     "pinned memory"));
+    results_ = static_cast<int32_t*>(host);
+    return {};
+  }
+
+  /// Rows [begin, end) of the batch, which fit one submission, written to the mapped memory.
+  void write_step(const Batch& batch, int32_t begin, int32_t end, int32_t first_sampled, int32_t last_sampled) {
+    const int32_t rows = end - begin;
+    std::fill_n(host_, kHeaderWords, 0);
+    int32_t* tokens = host_ + kHeaderWords;
+    int32_t* positions = tokens + rows;
+    int32_t* page_begin = positions + rows;
+    int32_t* sampled = page_begin + rows;
+    int32_t* pages = sampled + (last_sampled - first_sampled);
+    std::copy_n(batch.tokens.begin() + begin, rows, tokens);
+    std::copy_n(batch.positions.begin() + begin, rows, positions);
+    for (int32_t i = first_sampled; i < last_sampled; ++i)
+      sampled[i - first_sampled] = batch.sampled_rows[static_cast<size_t>(i)] - begin;
+    int32_t page_count = 0;
+    for (const SequenceRows& s : batch.sequences) {
+      const int32_t from = std::max(begin, s.first_row), to = std::min(end, s.first_row + s.rows);
+      if (from >= to) continue;
+      for (int32_t row = from; row < to; ++row) page_begin[row - begin] = page_count;
+      const int32_t last_position = s.first_position + (to - 1 - s.first_row);
+      const int32_t needed = last_position / kPagePositions + 1;
+      std::copy_n(s.pages.begin(), needed, pages + page_count);
+      page_count += needed;
+    }
+    int32_t* units = pages + page_count;
+    for (size_t w = 0; w < lowered_.windows.size(); ++w) {
+      int32_t count = 0;
+      for (int32_t row = 0; row < rows; ++row) {
+        const auto [first, last] = splits(lowered_.windows[w], positions[row]);
+        for (int32_t split = first; split <= last; ++split) units[count++] = row << 16 | split;
+      }
+      host_[kUnits + static_cast<int32_t>(w)] = count;
+      units += count;
+    }
+    host_[kRows] = rows;
+    host_[kSampled] = last_sampled - first_sampled;
+    host_[kPages] = page_count;
+  }
+
+  /// First and last split that a row at `position` sees.
+  static std::pair<int32_t, int32_t> splits(int32_t window, int32_t position) {
+    const int32_t first_visible = window > 0 ? std::max(0, position + 1 - window) : 0;
+    return {first_visible / kSplitPositions, position / kSplitPositions};
+  }
+
+  /// How many rows from `begin` fit one submission.
+  int32_t rows_that_fit(const Batch& batch, int32_t begin, int32_t first_sampled) const {
+    std::vector<int64_t> units(lowered_.windows.size(), 0);
+    int32_t sampled = first_sampled, row = begin;
+    const auto total = static_cast<int32_t>(batch.sampled_rows.size());
+    for (; row < batch.rows() && row - begin < limits_.rows; ++row) {
+      bool fits = true;
+      for (size_t w = 0; w < units.size(); ++w) {
+        const auto [first, last] = splits(lowered_.windows[w], batch.positions[static_cast<size_t>(row)]);
+        units[w] += last - first + 1;
+        fits &= units[w] <= limits_.units;
+      }
+      if (sampled < total && batch.sampled_rows[static_cast<size_t>(sampled)] == row) {
+        ++sampled;
+        fits &= sampled - first_sampled <= limits_.sampled;
+      }
+      if (!fits && row > begin) break;
+    }
+    return row - begin;
+  }
+
+  void launch_all(Variant variant, bool greedy) {
+    const int32_t rows = variant == Variant::small ? kSmallRows : variant == Variant::wide ? kWideRows : limits_.rows;
+    Launcher launcher{variant, step_, sms_, stream_};
+    launcher.step.max_rows = rows;
+    launch_begin({host_, launcher.step, lowered_.distinct}, stream_);
+    for (const Launch& launch : lowered_.launches) launch.run(launcher);
+    if (greedy) {
+      ArgmaxArgs args;
+      args.step = launcher.step;
+      args.logits = lowered_.logits;
+      args.vocabulary = program_.vocabulary;
+      args.best = best_;
+      args.counters = argmax_counters_;
+      args.out = results_;
+      launch_argmax(args, sms_, stream_);
+    }
+    if (lowered_.distinct != nullptr)
+      cudaMemcpyAsync(results_ + limits_.sampled, lowered_.distinct, 4, cudaMemcpyDeviceToHost, stream_);
+  }
+
+  Expected<Graph*> graph_of(Variant variant, bool greedy) {
+    Graph& graph = graphs_[static_cast<size_t>(variant)][greedy ? 1 : 0];
+    if (graph.exec != nullptr) return &graph;
+    COHORT_TRY(check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capturing a step"));
+    launch_all(variant, greedy);
+    cudaGraph_t captured = nullptr;
+    COHORT_TRY(check(cudaStreamEndCapture(stream_, &captured), "capturing a step"));
+    size_t nodes = 0;
+    cudaGraphGetNodes(captured, nullptr, &nodes);
+    const cudaError_t error = cudaGraphInstantiate(&graph.exec, captured, 0);
+    cudaGraphDestroy(captured);
+    COHORT_TRY(check(error, "making the step's graph"));
+    graph.kernels = static_cast<int64_t>(nodes) - (lowered_.distinct != nullptr ? 1 : 0);
+    return &graph;
+  }
+
+  Expected<StepStats> run_all(const Batch& batch, std::span<float> logits, std::span<int32_t> tokens) {
+    const auto start = std::chrono::steady_clock::now();
+    if (cache_.keys.size() != program_.cache_layers.size())
+      return fail(ErrorCode::internal, "CUDA: a step before the cache was allocated");
+    StepStats stats;
+    stats.rows = batch.rows();
+    submissions_ = kernels_ = 0;
+    const auto vocabulary = static_cast<size_t>(program_.vocabulary);
+    const auto total_sampled = static_cast<int32_t>(batch.sampled_rows.size());
+    int32_t sampled = 0;
+    for (int32_t begin = 0; begin < batch.rows();) {
+      const int32_t rows = rows_that_fit(batch, begin, sampled);
+      int32_t sampled_end = sampled;
+      while (sampled_end < total_sampled && batch.sampled_rows[static_cast<size_t>(sampled_end)] < begin + rows)
+        ++sampled_end;
+      write_step(batch, begin, begin + rows, sampled, sampled_end);
+      const Variant variant = rows <= kSmallRows ? Variant::small : rows <= kWideRows ? Variant::wide : Variant::tiles;
+      const bool greedy = !tokens.empty();
+      COHORT_ASSIGN(const Graph* graph, graph_of(variant, greedy));
+      kernels_ += graph->kernels;
+      if (options_.graph) {
+        COHORT_TRY(check(cudaGraphLaunch(graph->exec, stream_), "launching a step"));
+        ++submissions_;
+      } else {
+        launch_all(variant, greedy);
+        submissions_ += graph->kernels;
+      }
+      const int32_t count = sampled_end - sampled;
+      if (!logits.empty() && count > 0) {
+        COHORT_TRY(check(
+            cudaMemcpyAsync(logits.data() + static_cast<size_t>(sampled) * vocabulary, lowered_.logits,
+                            static_cast<size_t>(count) * vocabulary * sizeof(float), cudaMemcpyDeviceToHost, stream_),
+            "reading logits"));
+      }
+      COHORT_TRY(check(cudaStreamSynchronize(stream_), "running a step"));
+      if (greedy) std::copy_n(results_, count, tokens.begin() + sampled);
+      if (lowered_.moe_layers > 0) {
+        const double touched = results_[limits_.sampled];
+        stats.distinct_experts += touched / lowered_.moe_layers;
+        stats.bytes += touched * expert_bytes_;
+      }
+      stats.bytes += weight_bytes_;
+      begin += rows;
+      sampled = sampled_end;
+    }
+    for (int32_t position : batch.positions) {
+      for (const CacheLayer& layer : program_.cache_layers) {
+        const int32_t seen = layer.window > 0 ? std::min(layer.window, position + 1) : position + 1;
+        stats.bytes += 2.0 * seen * layer.kv_heads * layer.head_dim * (cache_.type == CacheType::f32 ? 4 : 2);
+      }
+    }
+    stats.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return stats;
+  }
+
+  const Program& program_;
+  CudaOptions options_;
+  Limits limits_;
+  std::string name_;
+  int sms_ = 1;
+  cudaStream_t stream_ = nullptr;
+  DeviceMemory memory_, cache_memory_;
+  CacheMemory cache_;
+  Lowered lowered_;
+  Step step_{};
+  int32_t* host_ = nullptr;     // mapped: the step as the host writes it
+  int32_t* results_ = nullptr;  // mapped: [sampled] tokens, then the touched experts
+  unsigned long long* best_ = nullptr;
+  int32_t* argmax_counters_ = nullptr;
+  Graph graphs_[kVariants][2];
+  int32_t pages_ = 0;
+  int64_t submissions_ = 0, kernels_ = 0;
+  double weight_bytes_ = 0, expert_bytes_ = 0, total_bytes_ = 0;
+};
+
+}  // namespace
+}  // namespace cuda
+
+Expected<std::unique_ptr<CudaBackend>> make_cuda_backend(const Program& program, const CudaOptions& options) {
+  auto backend = std::make_unique<cuda::Backend>(program, options);
+  COHORT_TRY(backend->open());
+  return std::unique_ptr<CudaBackend>(std::move(backend));
+}
+
+Expected<std::string> describe_cuda_device(int device) {
+  COHORT_ASSIGN(const cudaDeviceProp properties, cuda::open_device(device));
+  size_t free = 0, total = 0;
+  COHORT_TRY(cuda::check(cudaSetDevice(device), "selecting the device"));
+  COHORT_TRY(cuda::check(cudaMemGetInfo(&free, &total), "reading the device's memory"));
+  return fmt::format("{}, {:.1f} GB free of {:.1f}", properties.name, static_cast<double>(free) / 1e9,
+                     static_cast<double>(total) / 1e9);
+}
+
+}  // namespace cohort
+
+#endif  // COHORT_HAS_CUDA

@@ -1,0 +1,56 @@
+// The CUDA backend: any program in canonical numerics, one captured graph launch per step.
+//
+// Fusions (they never change a bit): linear layers that share an input run as one; a linear layer adds its residual;
+// the heads' norms, rope and the cache append are one kernel; attention merges its splits and quantises; the router
+// takes its norm along, selects and groups; the experts' weighted sum, its residual, the next norm and quantisation are
+// one pass.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+
+namespace cohort {
+
+struct CudaOptions {
+  int device = 0;
+  int32_t max_rows = 2048;               // of one submission; a larger batch runs as several
+  int threads = 1;                       // that pack weights
+  bool graph = true;                     // false: every kernel is launched on its own (the off-switch)
+  std::function<void(double)> progress;  // 0..1 while the weights go up; may be empty
+};
+
+/// All launches of one kind in a step, run back to back without the others.
+struct KernelTime {
+  std::string kind;
+  int64_t launches = 0;
+  double seconds = 0;  // of all of them, best of several
+};
+
+class CudaBackend : public Backend {
+ public:
+  /// As run, but the device picks each sampled row's highest logit (ties to the lower id) and only the ids come back.
+  virtual Expected<StepStats> run_greedy(const Batch& batch, std::span<int32_t> tokens) = 0;
+  /// Submissions of the last step: 1 with the graph (for a batch of at most max_rows rows), else one per kernel.
+  virtual int64_t submissions() const = 0;
+  /// Kernels inside of the last step.
+  virtual int64_t kernels() const = 0;
+  /// Times each kind of kernel on the data of the last step, which had `rows` rows. Each layer's launch reads its own
+  /// weights, so nothing but the dependence between kinds is left out.
+  virtual Expected<std::vector<KernelTime>> profile(int32_t rows) = 0;
+  /// Bytes of device memory in use: weights, activations, cache.
+  virtual size_t device_bytes() const = 0;
+};
+
+/// Uploads the weights. Errors: unsupported (built without CUDA, no device, an old driver, a shape or type this backend
+/// cannot run), capacity (too little device memory). `program` must outlive the backend; its weights are no longer
+/// needed.
+Expected<std::unique_ptr<CudaBackend>> make_cuda_backend(const Program& program, const CudaOptions& options);
+
+/// "NVIDIA H200, 139.8 GB free of 143.8", or why there is no device to use.
+Expected<std::string> describe_cuda_device(int device);
+
+}  // namespace cohort

@@ -1,0 +1,209 @@
+// Device primitives: programmatic dependent launch, mbarriers and bulk copies, mma, and the canonical reductions.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+#include "kernels/cuda/args.h"
+#include "numerics/functions.h"
+
+namespace cohort::cuda {
+
+using Ops = numerics::ScalarOps;
+
+inline constexpr unsigned kFullMask = 0xffffffffU;
+
+/// The kernel before this one in the stream has finished and its writes are visible. Every kernel calls it before it
+/// touches anything but weights, so the chain of kernels is ordered.
+__device__ __forceinline__ void wait_for_previous() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+/// Lets the next kernel's blocks start (up to their wait) as soon as there is room.
+__device__ __forceinline__ void let_next_start() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+__device__ __forceinline__ uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+__device__ __forceinline__ void barrier_init(uint64_t* barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
+}
+__device__ __forceinline__ void barrier_expect(uint64_t* barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+__device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra finished;\n"
+      "bra again;\n"
+      "finished:\n"
+      "}\n" ::"r"(shared_address(barrier)),
+      "r"(parity)
+      : "memory");
+}
+/// One contiguous copy of `bytes` (a multiple of 16) that completes on the barrier.
+__device__ __forceinline__ void bulk_copy(void* shared, const void* global, uint32_t bytes, uint64_t* barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(shared)),
+               "l"(global), "r"(bytes), "r"(shared_address(barrier))
+               : "memory");
+}
+
+template <int Bytes>
+__device__ __forceinline__ void copy_async(void* shared, const void* global) {
+  if constexpr (Bytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared)), "l"(global) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(shared)), "l"(global), "n"(Bytes)
+                 : "memory");
+  }
+}
+__device__ __forceinline__ void copy_commit() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int Pending>
+__device__ __forceinline__ void copy_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+}
+
+/// Asks for a line that is needed soon.
+__device__ __forceinline__ void prefetch(const void* global) {
+  asm volatile("prefetch.global.L1 [%0];" ::"l"(global));
+}
+
+/// d = a (16 x 32, int8) * b (32 x 8, int8) + start in every element.
+__device__ __forceinline__ void mma_k32(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, int start) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(start));
+}
+__device__ __forceinline__ void mma_k16(int (&d)[4], uint32_t a0, uint32_t a1, uint32_t b, int start) {
+  asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(a0), "r"(a1), "r"(b), "r"(start));
+}
+
+/// tree16 over the 16 lanes of a half-warp; every lane gets the result (a butterfly adds the same pairs).
+__device__ __forceinline__ float tree16(float x) {
+  x = __fadd_rn(x, __shfl_xor_sync(kFullMask, x, 8));
+  x = __fadd_rn(x, __shfl_xor_sync(kFullMask, x, 4));
+  x = __fadd_rn(x, __shfl_xor_sync(kFullMask, x, 2));
+  return __fadd_rn(x, __shfl_xor_sync(kFullMask, x, 1));
+}
+
+/// tree over Count values that lie `stride` floats apart.
+template <int Count>
+__device__ __forceinline__ float tree_of(const float* p, int stride) {
+  if constexpr (Count == 1) {
+    return p[0];
+  } else {
+    return __fadd_rn(tree_of<Count / 2>(p, stride), tree_of<Count / 2>(p + Count / 2 * stride, stride));
+  }
+}
+__device__ __forceinline__ float tree_of(const float* p, int stride, int count) {
+  switch (count) {
+    case 1:
+      return tree_of<1>(p, stride);
+    case 2:
+      return tree_of<2>(p, stride);
+    case 4:
+      return tree_of<4>(p, stride);
+    case 8:
+      return tree_of<8>(p, stride);
+    case 16:
+      return tree_of<16>(p, stride);
+    default:
+      return tree_of<32>(p, stride);
+  }
+}
+
+struct BlockScale {
+  float d, inverse;
+};
+/// Rule 2 for a block whose largest absolute value has these bits.
+__device__ __forceinline__ BlockScale block_scale(uint32_t amax_bits) {
+  const float amax = __uint_as_float(amax_bits);
+  if (amax_bits >= 0x7f800000U) return {__uint_as_float(0x7fc00000U), 0.0F};
+  if (amax < 0x1p-100F) return {0.0F, 0.0F};
+  return {__fdiv_rn(amax, 127.0F), __fdiv_rn(127.0F, amax)};
+}
+__device__ __forceinline__ int quantise_value(float x, const BlockScale& scale) {
+  // inverse is 0 only where q must be 0; x may then be infinite or NaN.
+  return scale.inverse == 0.0F ? 0 : __float2int_rn(__fmul_rn(x, scale.inverse));
+}
+
+/// Quantises one 32-block, lane = value. Writes 32 bytes at `values`, and the scale and sums.
+__device__ __forceinline__ void quantise_block(float x, int lane, int8_t* values, float* scale, int32_t* sums) {
+  const uint32_t amax = __reduce_max_sync(kFullMask, __float_as_uint(x) & 0x7fffffffU);
+  const BlockScale s = block_scale(amax);
+  const int q = quantise_value(x, s);
+  const int packed = __reduce_add_sync(kFullMask, lane < 16 ? q : q * 65536);
+  values[activation_slot(lane)] = static_cast<int8_t>(q);
+  if (lane == 0) {
+    *scale = s.d;
+    *sums = packed;
+  }
+}
+__device__ __forceinline__ float first_sum(int packed) {
+  return static_cast<float>(static_cast<int16_t>(packed & 0xffff));
+}
+__device__ __forceinline__ float second_sum(int packed) {
+  return static_cast<float>((packed - static_cast<int16_t>(packed & 0xffff)) >> 16);
+}
+
+/// The highest lane sum of x^2 in one row in shared memory: squares16 by the 32 lanes of a warp (both halves compute
+/// the same).
+__device__ __forceinline__ float squares16_shared(const float* x, int count, int lane) {
+  float sum = 0.0F;
+#pragma unroll 8
+  for (int k = lane & 15; k < count; k += 16) sum = __fmaf_rn(x[k], x[k], sum);
+  return tree16(sum);
+}
+__device__ __forceinline__ float norm_factor(float squares, int count, float eps) {
+  const float mean = __fdiv_rn(squares, static_cast<float>(count));
+  return __fdiv_rn(1.0F, __fsqrt_rn(__fadd_rn(mean, eps)));
+}
+
+inline void launch_failed(const char* what, cudaError_t error) {
+  std::fprintf(stderr, "cuda: cannot launch %s: %s\n", what, cudaGetErrorString(error));
+  std::abort();
+}
+
+/// Launches with a programmatic edge to the kernel before it in the stream.
+template <class... Args>
+void launch(const char* what, void (*kernel)(Args...), int grid, int block, size_t shared, cudaStream_t stream,
+            Args... args) {
+  if (shared > 48 << 10) {
+    const cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+    if (error != cudaSuccess) launch_failed(what, error);
+  }
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(grid));
+  config.blockDim = dim3(static_cast<unsigned>(block));
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, args...);
+  if (error != cudaSuccess) launch_failed(what, error);
+}
+
+}  // namespace cohort::cuda

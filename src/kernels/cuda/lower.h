@@ -1,0 +1,54 @@
+// A program as a list of kernel launches.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "kernels/cuda/args.h"
+#include "kernels/cuda/memory.h"
+#include "models/program.h"
+
+namespace cohort::cuda {
+
+/// Which kernels a captured graph uses, by the rows of a step.
+enum class Variant { small /* at most 8 rows */, wide /* at most 128 */, tiles };
+inline constexpr int kVariants = 3;
+inline constexpr int kSmallRows = 8, kWideRows = 128;
+
+struct Launcher {
+  Variant variant;
+  Step step;  // max_rows set for the variant
+  int sms;
+  cudaStream_t stream;
+};
+struct Launch {
+  const char* kind;  // "gate_up", "attention", ...: what the profile groups by
+  std::function<void(const Launcher&)> run;
+};
+
+/// The cache as the launches see it; filled by allocate_cache before anything runs.
+struct CacheMemory {
+  CacheType type = CacheType::f16;
+  std::vector<std::byte*> keys, values;  // per cache layer
+};
+
+struct Limits {
+  int32_t rows = 2048;  // of one submission
+  int32_t sampled = 256;
+  int32_t units = 16384;  // (row, split) pairs of one window
+};
+
+struct Lowered {
+  std::vector<Launch> launches;
+  std::vector<int32_t> windows;  // distinct attention windows; index = Step::units
+  float* logits = nullptr;       // [sampled, vocabulary]
+  int32_t* distinct = nullptr;   // experts touched in the last step, over all layers
+  int moe_layers = 0;
+};
+
+/// Uploads every weight of the program and lowers it. Errors name the tensor and the type or size that cannot run.
+Expected<Lowered> lower(const Program& program, const Limits& limits, const CacheMemory& cache, DeviceMemory& memory,
+                        Uploader& uploader);
+
+}  // namespace cohort::cuda

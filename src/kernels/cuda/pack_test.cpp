@@ -1,0 +1,129 @@
+// The device layout, checked where there is no device: what pack_tile writes, read back the way formats.cuh reads it.
+#include "kernels/cuda/pack.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "base/rng.h"
+#include "kernels/cuda/backend.h"
+#include "quant/half.h"
+
+namespace cohort::cuda {
+namespace {
+
+constexpr TensorType kTypes[] = {TensorType::q4_0, TensorType::q8_0, TensorType::q4_k,   TensorType::q6_k,
+                                 TensorType::q5_1, TensorType::q2_k, TensorType::iq4_xs, TensorType::nvfp4};
+
+template <class T>
+T load(const std::byte* at) {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+/// Value k of row `row` of block b of a packed tile, as scale * code + offset, in double.
+double read_back(Format format, const std::byte* tile, int b, int row, int k) {
+  const FormatShape shape = shape_of(format);
+  const std::byte* super = tile + b / shape.super_blocks * shape.super_bytes;
+  const std::byte* block = super + b % shape.super_blocks * shape.block_bytes;
+  const std::byte* super_scales = super + shape.super_blocks * shape.block_bytes;
+  const int g = row % 8, high = row / 8, t = k % 16 / 4, j = k % 4, second = k / 16, lane = g * 4 + t,
+            pair = g * 2 + high;
+  const auto nibble = (static_cast<int>(block[lane * 8 + high * 4 + j]) >> (4 * second)) & 15;
+  const auto half = [](const std::byte* at) { return static_cast<double>(f16_to_f32(load<uint16_t>(at))); };
+  switch (format) {
+    case Format::q4:
+      return half(block + 256 + pair * 2) * (nibble < 8 ? nibble : nibble - 16);
+    case Format::q8:
+      return half(block + 512 + pair * 2) * load<int8_t>(block + lane * 16 + high * 4 + second * 8 + j);
+    case Format::k4:
+      return half(super_scales + pair * 4) * static_cast<int>(block[256 + pair * 2]) * nibble +
+             half(super_scales + pair * 4 + 2) * static_cast<int>(block[257 + pair * 2]);
+    case Format::k6: {
+      const int upper = (static_cast<int>(block[256 + lane * 4 + j]) >> (2 * (high + 2 * second))) & 3;
+      const int code = nibble | upper << 4;
+      return half(super_scales + pair * 2) * load<int8_t>(block + 384 + pair * 2 + second) *
+             (code < 32 ? code : code - 64);
+    }
+    case Format::generic:
+      break;
+  }
+  const double d = static_cast<double>(load<float>(block + 512 + second * 64 + pair * 4));
+  return d * load<int16_t>(block + 704 + pair * 8 + 2 * second) *
+             load<int8_t>(block + lane * 16 + high * 4 + second * 8 + j) +
+         static_cast<double>(load<float>(block + 640 + pair * 4)) * load<int16_t>(block + 708 + pair * 8 + 2 * second);
+}
+
+TEST(cuda_pack, every_value_can_be_read_back) {
+  constexpr int64_t kRows = 21, kColumns = 512;
+  for (TensorType type : kTypes) {
+    std::vector<std::byte> bytes(row_bytes(type, kColumns) * kRows);
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      // The top bit pair is kept off, so that no scale is infinite or NaN.
+      bytes[i] = static_cast<std::byte>(philox4x32({static_cast<uint32_t>(i), 0, 0, 0}, {3, 4})[0] & 0x3f);
+    }
+    Weight weight{"w", type, 1, kRows, kColumns, {bytes.data()}};
+    const Format format = format_of(type);
+    const FormatShape shape = shape_of(format);
+    std::vector<std::byte> tile(static_cast<size_t>(kColumns / 32 / shape.super_blocks * shape.super_bytes),
+                                std::byte{77});
+    for (int64_t t = 0; t < 2; ++t) {
+      pack_tile(format, weight, 0, t, tile.data());
+      std::vector<float> expected(kColumns);
+      for (int row = 0; row < 16; ++row) {
+        const bool inside = t * 16 + row < kRows;
+        if (inside) {
+          decode_row(type, bytes.data() + static_cast<size_t>(t * 16 + row) * row_bytes(type, kColumns),
+                     expected.data(), kColumns);
+        }
+        for (int k = 0; k < kColumns; ++k) {
+          const double value = read_back(format, tile.data(), k / 32, row, k % 32);
+          const double wanted = inside ? static_cast<double>(expected[static_cast<size_t>(k)]) : 0.0;
+          ASSERT_NEAR(value, wanted, 1e-6 * std::abs(wanted))
+              << type_info(type).name << " row " << row << " value " << k;
+        }
+      }
+    }
+  }
+}
+
+TEST(cuda_pack, activations_of_a_lane_are_adjacent) {
+  bool seen[32] = {};
+  for (int k = 0; k < 32; ++k) {
+    EXPECT_EQ(activation_slot(k) / 8, k % 16 / 4);
+    seen[activation_slot(k)] = true;
+  }
+  for (bool slot : seen) EXPECT_TRUE(slot);
+}
+
+TEST(cuda_layout, tasks_cover_the_matrix_and_chunks_are_whole) {
+  for (Format format : {Format::q4, Format::q8, Format::k4, Format::k6, Format::generic}) {
+    for (int blocks : {8, 16, 24, 32, 64, 128, 448}) {
+      for (int64_t rows : {16, 96, 768, 5120}) {
+        for (int matrices : {1, 2}) {
+          const Geometry g = make_geometry(format, rows, blocks, matrices);
+          EXPECT_GE(int64_t{g.tiles} * kTileRows, rows * matrices);
+          EXPECT_EQ(g.tasks * g.task_tiles, g.tiles);
+          EXPECT_EQ(int64_t{g.chunks} * g.chunk_bytes, int64_t{g.task_tiles} * g.tile_bytes);
+          EXPECT_EQ(g.chunk_bytes % 16, 0);
+          EXPECT_EQ(g.segments * g.segment_blocks, g.blocks);
+          EXPECT_EQ(g.parts * g.segment_warps * g.warp_segments, g.segments);
+          EXPECT_EQ(g.blocks / g.parts % shape_of(format).super_blocks, 0);
+          EXPECT_LE(g.segment_warps * g.chunk_tiles, kWarps);
+        }
+      }
+    }
+  }
+}
+
+TEST(cuda_backend, says_why_there_is_no_device) {
+  const auto device = describe_cuda_device(0);
+  if (device) GTEST_SKIP() << "there is a device: " << *device;
+  EXPECT_EQ(device.error().code, ErrorCode::unsupported);
+  EXPECT_NE(device.error().message.find("--device cpu"), std::string::npos) << device.error().message;
+}
+
+}  // namespace
+}  // namespace cohort::cuda

@@ -1,0 +1,412 @@
+// The whole device suite in one program: bits against the reference, invariance at a real shape, and the speed ladder.
+//
+//   device_check bits              every format, shape and kind of batch against the scalar reference
+//   device_check speed [TYPE...]   qwen3-30b-a3b with random weights: prefill, decode ladder, attribution
+//   device_check climb             decode at every B from 1 to 65
+//
+// Exit code 1 when a bit differs. Prints tables; the ladder also goes to h200-steps.csv in the current folder.
+#include <sys/sysinfo.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <numeric>
+#include <string>
+#include <thread>
+
+#include "kernels/cuda/backend.h"
+#include "kernels/reference/backend.h"
+#include "kv/cache.h"
+#include "synthetic.h"
+
+namespace cohort::device_check {
+namespace {
+
+constexpr double kReadBandwidth =
+    4.54e12;  // bytes a second: read-only stream measured on this card (docs/perf/h200.md)
+
+int threads() {
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+[[noreturn]] void stop(const Error& error) {
+  std::printf("error: %s\n", error.message.c_str());
+  std::exit(2);
+}
+template <class T>
+T must(Expected<T>&& value) {
+  if (!value) stop(value.error());
+  return std::move(*value);
+}
+void must(Expected<void>&& value) {
+  if (!value) stop(value.error());
+}
+
+/// Sequences with pages handed out in a scattered order.
+class Streams {
+ public:
+  Streams(int32_t count, int32_t positions, int32_t total_pages)
+      : pages_(static_cast<size_t>(count)), length_(pages_.size(), 0) {
+    std::vector<int32_t> order(static_cast<size_t>(total_pages));
+    std::iota(order.begin(), order.end(), 0);
+    uint64_t state = 99;
+    for (size_t i = order.size(); i > 1; --i) {
+      state = state * 6364136223846793005U + 1442695040888963407U;
+      std::swap(order[i - 1], order[(state >> 33) % i]);
+    }
+    size_t next = 0;
+    const auto each = static_cast<size_t>((positions + kPagePositions - 1) / kPagePositions);
+    for (auto& pages : pages_) {
+      for (size_t i = 0; i < each; ++i) pages.push_back(order[next++]);
+    }
+  }
+  static int32_t pages_for(int32_t count, int32_t positions) {
+    return count * ((positions + kPagePositions - 1) / kPagePositions);
+  }
+  /// Appends `rows` tokens of sequence `s` to the batch.
+  void append(Batch& batch, int32_t s, const std::vector<int32_t>& tokens, bool sample_last, bool sample_all = false) {
+    const auto i = static_cast<size_t>(s);
+    const auto rows = static_cast<int32_t>(tokens.size());
+    batch.sequences.push_back({batch.rows(), rows, length_[i], pages_[i]});
+    for (int32_t r = 0; r < rows; ++r) {
+      if (sample_all || (sample_last && r + 1 == rows)) batch.sampled_rows.push_back(batch.rows());
+      batch.tokens.push_back(tokens[static_cast<size_t>(r)]);
+      batch.positions.push_back(length_[i] + r);
+    }
+    length_[i] += rows;
+  }
+  void rewind(int32_t s, int32_t length) { length_[static_cast<size_t>(s)] = length; }
+  int32_t length(int32_t s) const { return length_[static_cast<size_t>(s)]; }
+
+ private:
+  std::vector<std::vector<int32_t>> pages_;
+  std::vector<int32_t> length_;
+};
+
+int32_t token(int32_t sequence, int32_t position, int32_t vocabulary) {
+  uint64_t x = (static_cast<uint64_t>(sequence) << 32 | static_cast<uint32_t>(position)) * 0x9E3779B97F4A7C15U;
+  x ^= x >> 29;
+  x *= 0xBF58476D1CE4E5B9U;
+  return static_cast<int32_t>((x >> 33) % static_cast<uint64_t>(vocabulary));
+}
+std::vector<int32_t> tokens(int32_t sequence, int32_t from, int32_t count, int32_t vocabulary) {
+  std::vector<int32_t> out;
+  for (int32_t i = 0; i < count; ++i) out.push_back(token(sequence, from + i, vocabulary));
+  return out;
+}
+
+struct Difference {
+  int64_t values = 0, different = 0;
+  double worst = 0;
+  std::string first;
+};
+void compare(const std::vector<float>& a, const std::vector<float>& b, const char* what, Difference& d) {
+  for (size_t i = 0; i < a.size(); ++i) {
+    ++d.values;
+    uint32_t x, y;
+    std::memcpy(&x, &a[i], 4);
+    std::memcpy(&y, &b[i], 4);
+    const bool both_nan = a[i] != a[i] && b[i] != b[i];
+    if (x == y || both_nan) continue;
+    if (d.different++ == 0) {
+      char text[160];
+      std::snprintf(text, sizeof text, "%s, value %zu: %.9g instead of %.9g", what, i, static_cast<double>(b[i]),
+                    static_cast<double>(a[i]));
+      d.first = text;
+    }
+    d.worst = std::max(d.worst, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
+  }
+}
+
+/// Runs the same batches on both and compares all logits: a prefill of several sequences, decode steps of growing
+/// company, a mixed batch.
+bool check_bits(const Shape& shape, const Types& types, TensorType cache, int32_t prompt, const char* label) {
+  SyntheticModel model(shape, types, 17, false);
+  const int32_t vocabulary = shape.vocabulary;
+  auto reference = make_reference_backend(model.program(), {threads(), ActivationMode::canonical});
+  CudaOptions options;
+  options.threads = threads();
+  options.max_rows = 256;
+  auto made = make_cuda_backend(model.program(), options);
+  if (!made) {
+    std::printf("%-34s %s\n", label, made.error().message.c_str());
+    return false;
+  }
+  auto device = std::move(*made);
+  constexpr int32_t kStreams = 70;
+  const int32_t positions = prompt + 8;
+  const int32_t pages = Streams::pages_for(kStreams, positions);
+  must(reference->allocate_cache(cache, pages));
+  must(device->allocate_cache(cache, pages));
+  Streams streams(kStreams, positions, pages);
+  Difference difference;
+  std::string sizes;
+  const auto step = [&](const Batch& batch, const char* what) {
+    std::vector<float> expected(batch.sampled_rows.size() * static_cast<size_t>(vocabulary)),
+        got(expected.size(), -1.0F);
+    must(reference->run(batch, expected));
+    must(device->run(batch, got));
+    const int64_t before = difference.different;
+    compare(expected, got, what, difference);
+    if (difference.different != before) sizes.append(" ").append(std::to_string(batch.rows()));
+  };
+  {
+    Batch batch;  // one long prompt: chunks of max_rows on the device, or few rows when it is short
+    streams.append(batch, 0, tokens(0, 0, prompt, vocabulary), true);
+    step(batch, "a prompt");
+  }
+  {
+    Batch batch;  // several short prompts in one batch
+    for (int32_t s = 1; s < kStreams; ++s) streams.append(batch, s, tokens(s, 0, 1 + s % 3, vocabulary), s % 2 == 0);
+    step(batch, "many prompts");
+  }
+  for (int32_t rows : {1, 2, 3, 5, 8, 9, 16, 33, 64, 65}) {
+    Batch batch;
+    for (int32_t s = 0; s < rows; ++s) {
+      if (streams.length(s) >= positions) streams.rewind(s, positions - 2);
+      streams.append(batch, s, tokens(s, streams.length(s), 1, vocabulary), true);
+    }
+    step(batch, "a decode step");
+  }
+  {
+    Batch batch;  // decode rows, a window and a prompt piece
+    streams.rewind(2, 1);
+    streams.rewind(3, 0);
+    streams.rewind(0, prompt - 1);
+    streams.append(batch, 0, tokens(0, 1, 1, vocabulary), true);
+    streams.append(batch, 2, tokens(2, 4, 4, vocabulary), true, true);
+    streams.append(batch, 3, tokens(3, 0, 7, vocabulary), false);
+    step(batch, "a mixed batch");
+  }
+  std::printf("%-34s %9lld values %6lld differ  kernels %lld, submissions %lld%s%s%s%s\n", label,
+              static_cast<long long>(difference.values), static_cast<long long>(difference.different),
+              static_cast<long long>(device->kernels()), static_cast<long long>(device->submissions()),
+              difference.different > 0 ? "  first: " : "", difference.first.c_str(),
+              difference.different > 0 ? "  rows:" : "", difference.different > 0 ? sizes.c_str() : "");
+  std::fflush(stdout);
+  return difference.different == 0;
+}
+
+constexpr TensorType Q4 = TensorType::q4_0, Q8 = TensorType::q8_0, K4 = TensorType::q4_k, K6 = TensorType::q6_k;
+
+bool all_bits(bool quick) {
+  //                      name       L  hid  h kv  dim inner E  k vocab ctx
+  const Shape small = {"small", 2, 256, 4, 2, 64, 96, 16, 4, 320, 1024};
+  const Shape windowed = {"windowed", 2, 512, 8, 1, 128, 128, 24, 3, 256, 1024, 300, false, true, true};
+  const Shape dense = {"dense", 2, 704, 6, 3, 32, 1408, 0, 0, 240, 1024, 0, true};
+  const Shape real = {"real", 1, 2048, 32, 4, 128, 768, 128, 8, 512, 1024};
+  const Shape mini = {"mini", 2, 1024, 16, 4, 128, 384, 64, 8, 256, 1024};
+  const Shape kquant = {"kquant", 2, 512, 8, 2, 64, 256, 16, 4, 256, 1024};
+  const Shape gemma = {"gemma", 1, 2816, 4, 2, 256, 704, 16, 8, 256, 1024, 100};
+  const Shape wide = {"wide", 1, 256, 64, 4, 64, 256, 8, 2, 256, 1024};
+  bool good = true;
+  const auto check = [&](const Shape& s, const Types& t, TensorType cache, int32_t prompt, const char* label) {
+    good &= check_bits(s, t, cache, prompt, label);
+  };
+  check(small, {Q4, Q4, Q4, Q4, Q4}, TensorType::f16, 40, "q4_0, small");
+  check(small, {Q8, Q8, Q8, Q8, Q8}, TensorType::f32, 600, "q8_0, small, f32 cache, 600");
+  check(windowed, {Q4, Q8, Q4, Q8, Q8}, TensorType::bf16, 700, "q4_0 and q8_0, window, bf16 cache");
+  check(dense, {Q4, Q4, Q4, Q4, Q8}, TensorType::f16, 100, "q4_0, dense");
+  check(kquant, {K4, K6, K4, K6, K6}, TensorType::f16, 300, "q4_k and q6_k");
+  check(real, {Q4, Q4, Q4, Q4, Q4}, TensorType::f16, 20, "q4_0, qwen3-30b-a3b's layer");
+  check(mini, {Q4, Q4, Q4, Q4, Q4}, TensorType::f16, 20, "q4_0, qwen3-moe-mini's layers");
+  check(gemma, {Q8, Q8, Q4, Q4, Q8}, TensorType::f16, 270, "gemma's sizes");
+  check(wide, {Q8, K6, Q8, K4, K6}, TensorType::f16, 20, "K = 4096 in two parts");
+  if (!quick) {
+    using T = TensorType;
+    for (const auto& [type, name] : {std::pair{T::q4_1, "q4_1"},
+                                     {T::q5_0, "q5_0"},
+                                     {T::q5_1, "q5_1"},
+                                     {T::q2_k, "q2_k"},
+                                     {T::q3_k, "q3_k"},
+                                     {T::q5_k, "q5_k"},
+                                     {T::iq4_nl, "iq4_nl"},
+                                     {T::iq4_xs, "iq4_xs"},
+                                     {T::iq3_s, "iq3_s"},
+                                     {T::iq2_xxs, "iq2_xxs"},
+                                     {T::mxfp4, "mxfp4"},
+                                     {T::nvfp4, "nvfp4"}}) {
+      check(kquant, {type, type, type, type, type}, TensorType::f16, 20, name);
+    }
+    check(small, {TensorType::f16, Q8, Q4, Q4, TensorType::f32}, TensorType::f16, 20, "float attention and head");
+    check(small, {Q4, Q4, Q4, Q8, Q4}, TensorType::f16, 20, "mixed down");
+  }
+  return good;
+}
+
+struct Ladder {
+  int32_t streams;
+  double prefill, decode, median_ms, fastest_ms, slowest_ms, bytes, distinct;
+};
+
+constexpr Shape kQwen = {"qwen3-30b-a3b", 48, 2048, 32, 4, 128, 768, 128, 8, 151936, 1024};
+
+Ladder measure(CudaBackend& device, int32_t count, int32_t prompt, int32_t steps, int32_t total_pages) {
+  const int32_t vocabulary = kQwen.vocabulary;
+  Streams streams(count, prompt + steps, total_pages);
+  Ladder result{};
+  result.streams = count;
+  std::vector<int32_t> picked(static_cast<size_t>(count));
+  Batch prompts;
+  for (int32_t s = 0; s < count; ++s) streams.append(prompts, s, tokens(s, 0, prompt, vocabulary), true);
+  const double start = now();
+  must(device.run_greedy(prompts, picked));
+  result.prefill = static_cast<double>(count) * prompt / (now() - start);
+  std::vector<double> times;
+  const double decode_start = now();
+  for (int32_t i = 0; i < steps; ++i) {
+    Batch batch;
+    for (int32_t s = 0; s < count; ++s) streams.append(batch, s, {picked[static_cast<size_t>(s)]}, true);
+    const StepStats stats = must(device.run_greedy(batch, picked));
+    times.push_back(stats.seconds);
+    result.bytes += stats.bytes / steps;
+    result.distinct += stats.distinct_experts / steps;
+  }
+  result.decode = static_cast<double>(count) * steps / (now() - decode_start);
+  std::sort(times.begin(), times.end());
+  result.median_ms = times[times.size() / 2] * 1e3;
+  result.fastest_ms = times.front() * 1e3;
+  result.slowest_ms = times.back() * 1e3;
+  return result;
+}
+
+/// Every row alone, in company and in chunks of other sizes gives the same logits, at the real shape.
+bool check_invariance(CudaBackend& device, int32_t total_pages) {
+  const int32_t vocabulary = kQwen.vocabulary;
+  constexpr int32_t kCount = 64, kPrompt = 300;
+  std::vector<float> company(static_cast<size_t>(kCount) * static_cast<size_t>(vocabulary)),
+      alone(static_cast<size_t>(vocabulary));
+  Streams together(kCount, 400, total_pages);
+  std::vector<float> prompt_logits(company.size());
+  Batch prompts;
+  for (int32_t s = 0; s < kCount; ++s) together.append(prompts, s, tokens(s, 0, kPrompt, vocabulary), true);
+  must(device.run(prompts, prompt_logits));
+  Batch step;
+  for (int32_t s = 0; s < kCount; ++s) together.append(step, s, tokens(s, kPrompt, 1, vocabulary), true);
+  must(device.run(step, company));
+  Difference difference;
+  for (int32_t s : {0, 31, 63}) {
+    // Alone, in pieces of 1, 7, 60 and the rest, on other pages.
+    Streams single(1, 400, 100 + s);
+    int32_t at = 0;
+    for (int32_t piece : {1, 7, 60, kPrompt - 68}) {
+      Batch batch;
+      single.append(batch, 0, tokens(s, at, piece, vocabulary), true);
+      must(device.run(batch, alone));
+      at += piece;
+    }
+    const auto row = [&](const std::vector<float>& all) {
+      return std::vector<float>(all.begin() + static_cast<int64_t>(s) * vocabulary,
+                                all.begin() + static_cast<int64_t>(s + 1) * vocabulary);
+    };
+    compare(row(prompt_logits), alone, "a prompt in pieces", difference);
+    Batch batch;
+    single.append(batch, 0, tokens(s, kPrompt, 1, vocabulary), true);
+    must(device.run(batch, alone));
+    compare(row(company), alone, "a decode step alone", difference);
+  }
+  std::printf("invariance at the real shape: %lld logits, %lld differ %s\n", static_cast<long long>(difference.values),
+              static_cast<long long>(difference.different), difference.first.c_str());
+  return difference.different == 0;
+}
+
+bool speed(const std::string& type, bool climb, bool profile) {
+  const bool mixed = type == "q4_k_m";
+  const Types types = mixed            ? Types{K4, K6, K4, K6, K6}
+                      : type == "q8_0" ? Types{Q8, Q8, Q8, Q8, Q8}
+                                       : Types{Q4, Q4, Q4, Q4, Q4};
+  const double start = now();
+  SyntheticModel model(kQwen, types, 5, true);
+  CudaOptions options;
+  options.threads = threads();
+  options.graph = std::getenv("DEVICE_CHECK_SERIAL") == nullptr;  // kernels one by one, for profilers
+  auto device = must(make_cuda_backend(model.program(), options));
+  constexpr int32_t kMost = 65, kPrompt = 512, kSteps = 64;
+  const int32_t pages = Streams::pages_for(kMost, kPrompt + kSteps);
+  must(device->allocate_cache(TensorType::f16, pages));
+  std::printf("\n%s %s: %s, ready in %.1f s\n", kQwen.name, type.c_str(), device->description().c_str(), now() - start);
+  measure(*device, 1, 80, 2, pages);  // graphs are captured
+  measure(*device, 16, 80, 2, pages);
+  bool good = true;
+  if (!climb) good = check_invariance(*device, pages);
+  std::printf("%3s %9s %9s %8s %8s %8s %8s %8s %7s\n", "B", "prefill/s", "decode/s", "ms", "fastest", "slowest",
+              "distinct", "GB/s", "% roof");
+  std::ofstream csv("h200-steps.csv", std::ios::app);
+  std::vector<int32_t> counts = {1, 2, 4, 8, 16, 32, 64};
+  if (climb) {
+    counts.resize(65);
+    std::iota(counts.begin(), counts.end(), 1);
+  }
+  double before = 0;
+  for (int32_t count : counts) {
+    std::vector<Ladder> runs;
+    const int repeats = climb ? 1 : 3;
+    for (int r = 0; r < repeats; ++r)
+      runs.push_back(measure(*device, count, climb ? 64 : kPrompt, climb ? 24 : kSteps, pages));
+    std::sort(runs.begin(), runs.end(), [](const Ladder& a, const Ladder& b) { return a.median_ms < b.median_ms; });
+    const Ladder& l = runs[runs.size() / 2];
+    const double floor_ms = l.bytes / kReadBandwidth * 1e3;
+    std::printf("%3d %9.0f %9.0f %8.3f %8.3f %8.3f %8.1f %8.0f %7.1f%s\n", l.streams, l.prefill, l.decode, l.median_ms,
+                l.fastest_ms, l.slowest_ms, l.distinct, l.bytes / l.median_ms / 1e6, 100 * floor_ms / l.median_ms,
+                climb && count / l.median_ms < before ? "  falls" : "");
+    std::fflush(stdout);
+    before = count / l.median_ms;
+    if (!climb) {
+      const double pp = static_cast<double>(count) * kPrompt / l.prefill,
+                   tg = static_cast<double>(count) * kSteps / l.decode;
+      csv << kPrompt << ',' << kSteps << ',' << count << ',' << count * (kPrompt + kSteps) << ',' << pp << ','
+          << l.prefill << ',' << tg << ',' << l.decode << ',' << pp + tg << ','
+          << count * (kPrompt + kSteps) / (pp + tg) << ',' << l.median_ms << ',' << l.slowest_ms - l.fastest_ms << ','
+          << l.bytes << ',' << l.distinct << ',' << l.bytes / l.median_ms / 1e6 << ',' << 100 * floor_ms / l.median_ms
+          << ",NVIDIA H200," << kQwen.name << ',' << type << ",cuda\n";
+    }
+    if (profile && (count == 1 || count == 4 || count == 16 || count == 64)) {
+      std::printf("    kernels %lld, submissions %lld; us each:", static_cast<long long>(device->kernels()),
+                  static_cast<long long>(device->submissions()));
+      for (const KernelTime& t : must(device->profile(count)))
+        std::printf(" %s %.1f x%lld", t.kind.c_str(), t.seconds * 1e6 / static_cast<double>(t.launches),
+                    static_cast<long long>(t.launches));
+      std::printf("\n");
+    }
+  }
+  if (profile) {
+    Streams streams(4, kPrompt + kSteps, pages);
+    Batch prompts;
+    for (int32_t s = 0; s < 4; ++s) streams.append(prompts, s, tokens(s, 0, kPrompt, kQwen.vocabulary), true);
+    std::vector<int32_t> picked(4);
+    const StepStats stats = must(device->run_greedy(prompts, picked));
+    std::printf("    prefill of 2048 rows, %.2f ms; us each:", stats.seconds * 1e3);
+    for (const KernelTime& t : must(device->profile(2048)))
+      std::printf(" %s %.1f x%lld", t.kind.c_str(), t.seconds * 1e6 / static_cast<double>(t.launches),
+                  static_cast<long long>(t.launches));
+    std::printf("\n");
+  }
+  return good;
+}
+
+}  // namespace
+}  // namespace cohort::device_check
+
+int main(int argc, char** argv) {
+  using namespace cohort::device_check;
+  const std::vector<std::string> args(argv + 1, argv + argc);
+  const std::string what = args.empty() ? "bits" : args[0];
+  std::printf("%s\n", must(cohort::describe_cuda_device(0)).c_str());
+  bool good = true;
+  if (what == "bits" || what == "quick") {
+    good = all_bits(what == "quick");
+    std::printf("bits: %s\n", good ? "all equal" : "DIFFERENCES");
+  } else if (what == "climb") {
+    good = speed("q4_0", true, false);
+  } else {
+    for (size_t i = 1; i < args.size(); ++i) good &= speed(args[i], false, true);
+  }
+  return good ? 0 : 1;
+}
