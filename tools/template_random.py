@@ -61,7 +61,7 @@ class Generator:
         if kind == 6:
             return f"({inner()} | {self.pick(FILTERS)})"
         if kind == 7:
-            return f"({inner()} {self.pick(BINARY[:-1])} {inner()})" if self.chance(0.95) else f"{self.pick(NUMBERS)} ** {self.pick(NUMBERS)}"
+            return f"({inner()} {self.pick(BINARY[:-1])} {inner()})" if self.chance(0.95) else f"{self.pick(['2', '10', '0.5', 'n', 'z'])} ** {self.pick(['0', '2', '3', '-1', '0.5', 'neg'])}"
         if kind == 8:
             return f"{inner()} {self.pick(BINARY[:-1])} {inner()}"
         if kind == 9:
