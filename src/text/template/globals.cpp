@@ -33,6 +33,7 @@ Ref<DictObject> make_dict(Runtime& runtime, Arguments& arguments) {
   if (arguments.positional.size() > 1) refuse("dict expected at most 1 argument, got {}", arguments.positional.size());
   if (!arguments.positional.empty()) {
     const Value& source = arguments[0];
+    if (source.is_undefined()) refuse("{}", source.as<UndefinedObject>().message);
     if (source.is(Kind::dict)) {
       for (const auto& [key, value] : source.as<DictObject>().entries) dict->set(runtime, key, value);
     } else {

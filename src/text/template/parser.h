@@ -110,6 +110,7 @@ class Parser {
   ExprPtr make(ExprType type, int line) const;
   ExprPtr make(ExprType type, int line, ExprPtr first, ExprPtr second = nullptr);
   ExprPtr constant(Value value, int line) const;
+  ExprPtr text_constant(std::string bytes, int line) const;
   /// Sets the depth of a finished node from its parts, against the limit.
   ExprPtr finish(ExprPtr expression) const;
 

@@ -59,8 +59,7 @@ Stmt Parser::statement(StmtType type) const {
 }
 
 Body Parser::parse_template() {
-  Body body = parse_body({});
-  return body;
+  return parse_body({});
 }
 
 Body Parser::parse_body(Names ends) {
@@ -73,12 +72,7 @@ Body Parser::parse_body(Names ends) {
   while (!at(TokenType::end)) {
     if (at(TokenType::data)) {
       Token data = take();
-      auto text = Ref<StringObject>(new StringObject);
-      text->length = data.text.size();  // only ever printed, so the number of code points does not matter
-      text->bytes = std::move(data.text);
-      ExprPtr constant = make(ExprType::constant, data.line);
-      constant->constant = Value(Kind::string, std::move(text));
-      output().expressions.push_back(std::move(constant));
+      output().expressions.push_back(text_constant(std::move(data.text), data.line));
     } else if (at(TokenType::variable_begin)) {
       take();
       Stmt& statement = output();
@@ -165,7 +159,7 @@ Stmt Parser::parse_for() {
   loop.value = parse_tuple({.conditional = false});
   if (skip_name("if")) loop.test = parse_expression();
   loop.recursive = skip_name("recursive");
-  loop.body = parse_block({"endfor", "else"});
+  loop.body = parse_block({"else", "endfor"});
   if (take().text == "else") loop.otherwise = parse_block_and_end("endfor");
   return loop;
 }
