@@ -4,14 +4,13 @@
 // one fma, which is what rule 7 asks for:
 //   scores   k = dimension, b = K of a page, [dim][32 positions] as the cache has it, a = q; rows are (row, head) pairs
 //   output   k = position,  b = V, [position][dim], a = p; one sum for each segment of 64 positions
-// Registers hold M x N accumulators; each step loads N vectors of b and broadcasts M values of a, so an 8 x 2 tile does
-// 16 fma per 10 loads. A block of one tile (decode) converts f16 while it multiplies, since K and V are read once; a
-// block of several tiles (prefill) converts a page or segment to f32 in L1 first.
+// A block of one tile (decode) converts f16 while it multiplies, since K and V are read once, and prefetches the next
+// page of 8 KB meanwhile, since pages lie anywhere; a block of several tiles (prefill) converts a page or segment to
+// f32 in L1 first.
 //
 // Rows of a tile that see different positions (the causal diagonal, the edge of a window) share the tile for the
 // positions they all see and take the others one row at a time: a position that a row does not see must not touch its
-// sums (0 * v could turn -0 into +0, or infinity into NaN). Masking every fma instead cost more than the few single
-// rows.
+// sums (0 * v could turn -0 into +0, or infinity into NaN).
 //
 // As in elementwise_impl.h, no inline function of the library but templates over Ops.
 #pragma once
@@ -20,76 +19,23 @@
 
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention_layout.h"
+#include "kernels/cpu/attention_tile.h"
 #include "numerics/cached.h"
 #include "numerics/functions.h"
 
 namespace cohort::cpu {
 
 template <class Ops>
-struct Attention {
-  using F = typename Ops::F;
+struct Attention : AttentionTile<Ops> {
+  using typename AttentionTile<Ops>::F;
+  using AttentionTile<Ops>::kLanes;
   using Half = numerics::Half;
   using Brain = numerics::Brain;
-  static constexpr int kLanes = 16;
-  static constexpr int kRows = Ops::kTileRows;
+  using AttentionTile<Ops>::kRows;
   static constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
   static constexpr int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
   static constexpr int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-
-  // c[M][16 N] (+)= a[M][steps] * b[steps][16 N]; `fresh` starts at +0 instead of c.
-  template <class T, int M, int N>
-  static void tile(const float* a, int64_t lda, const T* b, int64_t ldb, int64_t steps, float* c, int64_t ldc,
-                   bool fresh) {
-    F sums[M][N];
-#pragma GCC unroll 16
-    for (int m = 0; m < M; ++m) {
-#pragma GCC unroll 16
-      for (int n = 0; n < N; ++n) sums[m][n] = fresh ? Ops::set(0.0F) : Ops::load(c + m * ldc + n * kLanes);
-    }
-    for (int64_t k = 0; k < steps; ++k, b += ldb) {
-      F column[N];
-#pragma GCC unroll 16
-      for (int n = 0; n < N; ++n) column[n] = Ops::load(b + n * kLanes);
-#pragma GCC unroll 16
-      for (int m = 0; m < M; ++m) {
-        const F factor = Ops::set(a[m * lda + k]);
-#pragma GCC unroll 16
-        for (int n = 0; n < N; ++n) sums[m][n] = Ops::fma(factor, column[n], sums[m][n]);
-      }
-    }
-#pragma GCC unroll 16
-    for (int m = 0; m < M; ++m) {
-#pragma GCC unroll 16
-      for (int n = 0; n < N; ++n) Ops::store(c + m * ldc + n * kLanes, sums[m][n]);
-    }
-  }
-
-  // A tile of any width: as many vectors at once as the registers hold, then one by one.
-  template <class T, int M>
-  static void rows_of(const float* a, int64_t lda, const T* b, int64_t ldb, int64_t steps, float* c, int64_t ldc,
-                      int64_t vectors, bool fresh) {
-    constexpr int kWide = Ops::kTileVectors / M < 1 ? 1 : Ops::kTileVectors / M > 8 ? 8 : Ops::kTileVectors / M;
-    int64_t v = 0;
-    for (; v + kWide <= vectors; v += kWide) {
-      tile<T, M, kWide>(a, lda, b + v * kLanes, ldb, steps, c + v * kLanes, ldc, fresh);
-    }
-    if constexpr (kWide > 2) {
-      for (; v + 2 <= vectors; v += 2) {
-        tile<T, M, 2>(a, lda, b + v * kLanes, ldb, steps, c + v * kLanes, ldc, fresh);
-      }
-    }
-    for (; v < vectors; ++v) tile<T, M, 1>(a, lda, b + v * kLanes, ldb, steps, c + v * kLanes, ldc, fresh);
-  }
-
-  template <class T>
-  static void multiply(int64_t rows, const float* a, int64_t lda, const T* b, int64_t ldb, int64_t steps, float* c,
-                       int64_t ldc, int64_t vectors, bool fresh) {
-    if (rows == kRows) return rows_of<T, kRows>(a, lda, b, ldb, steps, c, ldc, vectors, fresh);
-    if (rows == 4) return rows_of<T, 4>(a, lda, b, ldb, steps, c, ldc, vectors, fresh);
-    if (rows == 2) return rows_of<T, 2>(a, lda, b, ldb, steps, c, ldc, vectors, fresh);
-    return rows_of<T, 1>(a, lda, b, ldb, steps, c, ldc, vectors, fresh);
-  }
 
   // Positions [lo, hi).
   struct Range {
@@ -140,6 +86,17 @@ struct Attention {
       return reinterpret_cast<const T*>(call.values + page_offset(position)) +
              (job.kv_head * kPagePositions + position % kPagePositions) * head_dim;
     }
+    // What is read after V of the page at `page`: the next V of the split, then K of the next split, then nothing.
+    const T* after_values(int64_t page, Range split) const {
+      const int64_t next = page + kPagePositions;
+      if (next < split.hi) return page_values(next);
+      return next < visible().hi && next / kSplitPositions < job.first_split + job.splits ? page_keys(next) : nullptr;
+    }
+    // What is read after K of the page at `page`: the next K of the split, then V of its first page.
+    const T* after_keys(int64_t page, Range split) const {
+      const bool more = page + kPagePositions < split.hi;
+      return more ? page_keys(page + kPagePositions) : page_values(split.lo / kPagePositions * kPagePositions);
+    }
     size_t page_offset(int64_t position) const {
       return static_cast<size_t>(sequence.pages.data()[position / kPagePositions]) * call.page_stride;
     }
@@ -183,10 +140,15 @@ struct Attention {
         const float* q = block.q + first * block.head_dim;
         float* p = block.p + first * kSplitPositions + (page + slot - start);
         if (direct) {
-          multiply(rows, q, block.head_dim, keys, kPagePositions, block.head_dim, p, kSplitPositions, vectors, true);
+          AttentionTile<Ops>::template multiply<true, T>(
+              rows,
+              {q, block.head_dim, keys, kPagePositions, block.after_keys(page, all) + slot - keys, block.head_dim, p,
+               kSplitPositions, true},
+              vectors);
         } else {
-          multiply(rows, q, block.head_dim, static_cast<const float*>(block.keys), kPagePositions, block.head_dim, p,
-                   kSplitPositions, vectors, true);
+          AttentionTile<Ops>::template multiply<false, float>(
+              rows, {q, block.head_dim, block.keys, kPagePositions, 0, block.head_dim, p, kSplitPositions, true},
+              vectors);
         }
       }
     }
@@ -228,14 +190,22 @@ struct Attention {
     const int64_t vectors = block.width / kLanes;
     if (!block.direct()) {
       const float* values = block.values + seen.lo % kSegmentPositions * block.width;
-      multiply(rows, p + (seen.lo - start), kSplitPositions, values, block.width, seen.hi - seen.lo, c, block.width,
-               vectors, fresh);
+      AttentionTile<Ops>::template multiply<false, float>(
+          rows,
+          {p + (seen.lo - start), kSplitPositions, values, block.width, 0, seen.hi - seen.lo, c, block.width, fresh},
+          vectors);
       return;
     }
     while (!seen.empty()) {
-      const int64_t end = least(seen.hi, (seen.lo / kPagePositions + 1) * kPagePositions);
-      multiply(rows, p + (seen.lo - start), kSplitPositions, block.page_values(seen.lo), block.head_dim, end - seen.lo,
-               c, block.width, vectors, fresh);
+      const int64_t page = seen.lo / kPagePositions * kPagePositions;
+      const int64_t end = least(seen.hi, page + kPagePositions);
+      const T* values = block.page_values(seen.lo);
+      const T* next = block.after_values(page, block.visible().clip(start, start + kSplitPositions));
+      AttentionTile<Ops>::template multiply<true, T>(
+          rows,
+          {p + (seen.lo - start), kSplitPositions, values, block.head_dim,
+           next == nullptr ? 0 : next - block.page_values(page), end - seen.lo, c, block.width, fresh},
+          vectors);
       fresh = false;
       seen.lo = end;
     }
@@ -346,9 +316,7 @@ struct Attention {
       }
     }
   }
-  static int part(int64_t rest) {
-    return static_cast<int>(least(rest, kLanes));
-  }
+  static int part(int64_t rest) { return static_cast<int>(least(rest, kLanes)); }
 
   template <class T>
   static void run_as(const AttentionCall& call, const AttentionJob& job, float* scratch) {
@@ -411,9 +379,7 @@ struct Attention {
     finish(Block<float>(call, job, call.shared), call.shared + job.partials);
   }
 
-  static constexpr AttentionKernels table() {
-    return {kRows, append, run, merge};
-  }
+  static constexpr AttentionKernels table() { return {kRows, append, run, merge}; }
 };
 
 }  // namespace cohort::cpu
