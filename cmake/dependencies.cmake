@@ -1,6 +1,16 @@
 # Third-party libraries, all from Debian packages (./dev setup installs them). Static where the package has an archive,
 # so that the one binary runs on other distributions.
 find_package(Threads REQUIRED)
+
+if(COHORT_KERNELS_ONLY)
+  # The host's header-only libraries serve any target; -idirafter keeps the host's libc headers behind the target's.
+  add_library(cohort_deps INTERFACE)
+  target_compile_options(cohort_deps INTERFACE "SHELL:-idirafter /usr/include")
+  target_compile_definitions(cohort_deps INTERFACE FMT_HEADER_ONLY SPDLOG_FMT_EXTERNAL)
+  target_link_libraries(cohort_deps INTERFACE Threads::Threads m)
+  return()
+endif()
+
 find_package(fmt REQUIRED)          # used header-only: Debian ships no archive
 find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)

@@ -3,6 +3,9 @@
 file(GLOB_RECURSE COHORT_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*.cpp)
 list(FILTER COHORT_SOURCES EXCLUDE REGEX "_test\\.cpp$")
 list(FILTER COHORT_SOURCES EXCLUDE REGEX "/src/cli/main\\.cpp$")
+if(COHORT_KERNELS_ONLY)
+  list(FILTER COHORT_SOURCES INCLUDE REGEX "/src/(base|numerics|quant|kv|models|formats|kernels)/")
+endif()
 
 if(COHORT_FUZZ)
   # The fuzz targets read files, text and requests; the kernels need not be built with the fuzzer's instrumentation.
@@ -41,7 +44,7 @@ target_include_directories(cohort_core PUBLIC ${CMAKE_SOURCE_DIR}/include ${CMAK
 target_link_libraries(cohort_core PUBLIC cohort_deps)
 target_compile_definitions(cohort_core PUBLIC COHORT_VERSION="${PROJECT_VERSION}")
 
-if(NOT COHORT_FUZZ)
+if(NOT COHORT_FUZZ AND NOT COHORT_KERNELS_ONLY)
   add_executable(cohort ${CMAKE_SOURCE_DIR}/src/cli/main.cpp)
   target_link_libraries(cohort PRIVATE cohort_core -static-libstdc++ -static-libgcc)
 endif()

@@ -1,7 +1,20 @@
 # One test program per folder below src/ and tests/: the unit tests (*_test.cpp) sit beside their sources.
-find_package(GTest REQUIRED)
 include(GoogleTest)
+if(COHORT_KERNELS_ONLY)
+  # GoogleTest from Debian's source package (googletest), for the target.
+  set(gtest_root /usr/src/googletest/googletest)
+  add_library(gtest_main STATIC ${gtest_root}/src/gtest-all.cc ${gtest_root}/src/gtest_main.cc)
+  target_include_directories(gtest_main SYSTEM PUBLIC ${gtest_root}/include PRIVATE ${gtest_root})
+  target_compile_options(gtest_main PRIVATE -w)  # not our code
+  target_link_libraries(gtest_main PUBLIC Threads::Threads)
+  add_library(GTest::gtest_main ALIAS gtest_main)
+else()
+  find_package(GTest REQUIRED)
+endif()
 file(GLOB_RECURSE test_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*_test.cpp ${CMAKE_SOURCE_DIR}/tests/*_test.cpp)
+if(COHORT_KERNELS_ONLY)
+  list(FILTER test_sources INCLUDE REGEX "/src/(numerics|quant|kv|kernels)/")
+endif()
 foreach(source ${test_sources})
   file(RELATIVE_PATH relative ${CMAKE_SOURCE_DIR} ${source})
   string(REGEX REPLACE "^(src|tests)/([^/]+)/.*$" "\\2" group ${relative})

@@ -15,4 +15,12 @@ inline constexpr int64_t kPeakFmas = 16 * 16;
 using PeakKernel = float (*)(int64_t rounds);
 PeakKernel fma_peak_kernel(Isa isa);
 
+/// int8 x int8 multiply-adds into int32 of one round, and the loop; {0, nullptr} for sets without such an instruction
+/// (scalar; avx2, which needs three).
+struct IntPeak {
+  int64_t multiply_adds;
+  int32_t (*run)(int64_t rounds);
+};
+IntPeak int8_peak_kernel(Isa isa);
+
 }  // namespace cohort::cpu

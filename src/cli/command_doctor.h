@@ -1,0 +1,12 @@
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace cohort::cli {
+
+/// Adds `cohort doctor`; when it is chosen, it runs and sets the exit code.
+void add_doctor_command(CLI::App& app, int& exit_code);
+
+}  // namespace cohort::cli

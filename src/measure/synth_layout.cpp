@@ -1,0 +1,307 @@
+// The architectures of `cohort synth`: metadata and tensors as llama.cpp's converter names them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "measure/synth.h"
+
+namespace cohort {
+namespace {
+
+using gguf::Metadata;
+using gguf::StringArray;
+using gguf::Value;
+
+/// UTF-8 of a code point below U+0800.
+std::string utf8(uint32_t code) {
+  if (code < 0x80) return {static_cast<char>(code)};
+  return {static_cast<char>(0xc0 | code >> 6), static_cast<char>(0x80 | (code & 0x3f))};
+}
+
+/// How byte-level BPE spells a byte: printable ones as themselves, the others as U+0100, U+0101, ... in order.
+std::string byte_token(uint32_t byte) {
+  const auto printable = [](uint32_t b) { return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174; };
+  if (printable(byte)) return utf8(byte);
+  uint32_t unprintable = 0;
+  for (uint32_t b = 0; b < byte; ++b) unprintable += printable(b) ? 0 : 1;
+  return utf8(256 + unprintable);
+}
+
+/// Every byte, a few merges, the control tokens, then unused tokens up to the vocabulary.
+Expected<void> add_tokenizer(Metadata& metadata, std::string_view pre, int32_t vocabulary) {
+  constexpr int32_t kNormal = 1, kControl = 3, kUnused = 5;
+  std::vector<std::string> tokens;
+  for (uint32_t byte = 0; byte < 256; ++byte) tokens.push_back(byte_token(byte));
+  const std::string space = byte_token(' ');
+  StringArray merges;
+  for (const auto& [left, right] : {std::pair{space, "t"}, {space, "a"}, {std::string("h"), "e"}, {"i", "n"}}) {
+    merges.push_back(left + " " + right);
+    tokens.push_back(left + right);
+  }
+  std::vector<int32_t> types(tokens.size(), kNormal);
+  const auto begin = static_cast<uint32_t>(tokens.size());
+  for (const char* control : {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}) {
+    tokens.emplace_back(control);
+    types.push_back(kControl);
+  }
+  if (vocabulary < static_cast<int32_t>(tokens.size())) {
+    return fail(ErrorCode::invalid_argument, "vocabulary {} is too small for a byte-level tokenizer; at least {}",
+                vocabulary, tokens.size());
+  }
+  while (static_cast<int32_t>(tokens.size()) < vocabulary) {
+    tokens.push_back(fmt::format("[PAD{}]", tokens.size()));
+    types.push_back(kUnused);
+  }
+  COHORT_TRY(metadata.add("tokenizer.ggml.model", Value(std::string("gpt2"))));
+  COHORT_TRY(metadata.add("tokenizer.ggml.pre", Value(std::string(pre))));
+  COHORT_TRY(metadata.add("tokenizer.ggml.tokens", Value(StringArray::from(tokens))));
+  COHORT_TRY(metadata.add("tokenizer.ggml.token_type", Value(std::move(types))));
+  COHORT_TRY(metadata.add("tokenizer.ggml.merges", Value(std::move(merges))));
+  COHORT_TRY(metadata.add("tokenizer.ggml.bos_token_id", Value(begin)));
+  COHORT_TRY(metadata.add("tokenizer.ggml.eos_token_id", Value(begin + 2)));
+  COHORT_TRY(metadata.add("tokenizer.ggml.padding_token_id", Value(begin)));
+  return metadata.add("tokenizer.ggml.add_bos_token", Value(false));
+}
+
+/// Keys "<architecture>.<key>".
+struct Keys {
+  Metadata& metadata;
+  std::string architecture;
+  Expected<void> add(std::string_view key, Value value) {
+    return metadata.add(fmt::format("{}.{}", architecture, key), std::move(value));
+  }
+  Expected<void> number(std::string_view key, int64_t value) { return add(key, Value(static_cast<uint32_t>(value))); }
+  Expected<void> real(std::string_view key, double value) { return add(key, Value(static_cast<float>(value))); }
+};
+
+struct TensorList {
+  std::vector<SynthTensor>& tensors;
+  int32_t layer = -1;
+  void add(std::string_view name, std::vector<int64_t> shape, TensorRole role, float constant = 0) {
+    std::string full = layer < 0 ? std::string(name) : fmt::format("blk.{}.{}", layer, name);
+    tensors.push_back({std::move(full), std::move(shape), role, layer, constant});
+  }
+  void norm(std::string_view name, int64_t width) { add(fmt::format("{}.weight", name), {width}, TensorRole::vector); }
+  void matrix(std::string_view name, std::vector<int64_t> shape, TensorRole role) {
+    add(fmt::format("{}.weight", name), std::move(shape), role);
+  }
+};
+
+Expected<void> add_general(SynthModel& model, std::string_view name) {
+  COHORT_TRY(model.metadata.add("general.architecture", Value(model.architecture)));
+  COHORT_TRY(model.metadata.add("general.name", Value(fmt::format("synthetic {}", name))));
+  return model.metadata.add("cohort.synthetic", Value(true));
+}
+
+/// qwen3moe, qwen3, qwen2, llama and Mixtral.
+Expected<SynthModel> plain_model(const ModelConfig& c, std::string_view name, bool tied) {
+  SynthModel model;
+  model.architecture = c.architecture;
+  model.layers = c.layers;
+  model.tied = tied;
+  COHORT_TRY(add_general(model, name));
+  Keys keys{model.metadata, c.architecture};
+  COHORT_TRY(keys.number("block_count", c.layers));
+  COHORT_TRY(keys.number("context_length", c.context));
+  COHORT_TRY(keys.number("embedding_length", c.hidden));
+  COHORT_TRY(keys.number("feed_forward_length", c.experts > 0 && c.inner == 0 ? c.expert_inner * c.top_k : c.inner));
+  COHORT_TRY(keys.number("attention.head_count", c.heads));
+  COHORT_TRY(keys.number("attention.head_count_kv", c.kv_heads));
+  COHORT_TRY(keys.number("attention.key_length", c.head_dim));
+  COHORT_TRY(keys.number("attention.value_length", c.head_dim));
+  COHORT_TRY(keys.real("attention.layer_norm_rms_epsilon", c.rms_eps));
+  COHORT_TRY(keys.number("rope.dimension_count", c.rotary_dims));
+  COHORT_TRY(keys.real("rope.freq_base", c.rope_base));
+  COHORT_TRY(keys.number("vocab_size", c.vocabulary));
+  if (c.experts > 0) {
+    COHORT_TRY(keys.number("expert_count", c.experts));
+    COHORT_TRY(keys.number("expert_used_count", c.top_k));
+    COHORT_TRY(keys.number("expert_feed_forward_length", c.expert_inner));
+  }
+  const bool llama = c.architecture == "llama";
+  COHORT_TRY(add_tokenizer(model.metadata, llama ? "llama-bpe" : "qwen2", c.vocabulary));
+
+  TensorList t{model.tensors};
+  const bool qk_norm = c.architecture == "qwen3" || c.architecture == "qwen3moe";
+  const int64_t q = int64_t{c.heads} * c.head_dim, kv = int64_t{c.kv_heads} * c.head_dim, hidden = c.hidden;
+  t.matrix("token_embd", {hidden, c.vocabulary}, TensorRole::embedding);
+  for (t.layer = 0; t.layer < c.layers; ++t.layer) {
+    t.norm("attn_norm", hidden);
+    t.matrix("attn_q", {hidden, q}, TensorRole::attention);
+    t.matrix("attn_k", {hidden, kv}, TensorRole::attention);
+    t.matrix("attn_v", {hidden, kv}, TensorRole::attention_v);
+    if (c.architecture == "qwen2") {
+      t.add("attn_q.bias", {q}, TensorRole::vector, 0.01F);
+      t.add("attn_k.bias", {kv}, TensorRole::vector, 0.01F);
+      t.add("attn_v.bias", {kv}, TensorRole::vector, 0.01F);
+    }
+    if (qk_norm) {
+      t.norm("attn_q_norm", c.head_dim);
+      t.norm("attn_k_norm", c.head_dim);
+    }
+    t.matrix("attn_output", {q, hidden}, TensorRole::attention);
+    t.norm("ffn_norm", hidden);
+    if (c.experts > 0) {
+      t.matrix("ffn_gate_inp", {hidden, c.experts}, TensorRole::router);
+      t.matrix("ffn_gate_exps", {hidden, c.expert_inner, c.experts}, TensorRole::feed_forward);
+      t.matrix("ffn_up_exps", {hidden, c.expert_inner, c.experts}, TensorRole::feed_forward);
+      t.matrix("ffn_down_exps", {c.expert_inner, hidden, c.experts}, TensorRole::feed_forward_down);
+    } else {
+      t.matrix("ffn_gate", {hidden, c.inner}, TensorRole::feed_forward);
+      t.matrix("ffn_up", {hidden, c.inner}, TensorRole::feed_forward);
+      t.matrix("ffn_down", {c.inner, hidden}, TensorRole::feed_forward_down);
+    }
+  }
+  t.layer = -1;
+  t.norm("output_norm", hidden);
+  if (!tied) t.matrix("output", {hidden, c.vocabulary}, TensorRole::head);
+  return model;
+}
+
+/// Gemma 4 26B-A4B and DiffusionGemma 26B-A4B: 5 sliding layers, then a full one.
+Expected<SynthModel> gemma4_model(bool diffusion, int32_t layers) {
+  constexpr int64_t kHidden = 2816, kInner = 2112, kExperts = 128, kExpertInner = 704, kHeads = 16,
+                    kVocabulary = 262144;
+  const auto full = [](int32_t layer) { return layer % 6 == 5; };
+  SynthModel model;
+  model.architecture = diffusion ? "diffusion-gemma" : "gemma4";
+  model.layers = layers;
+  model.tied = true;
+  COHORT_TRY(add_general(model, diffusion ? "diffusiongemma-26b-a4b" : "gemma4-26b-a4b"));
+  Keys keys{model.metadata, model.architecture};
+  std::vector<int32_t> kv_heads;
+  std::vector<bool> sliding;
+  for (int32_t layer = 0; layer < layers; ++layer) {
+    kv_heads.push_back(full(layer) ? 2 : 8);
+    sliding.push_back(!full(layer));
+  }
+  COHORT_TRY(keys.number("block_count", layers));
+  COHORT_TRY(keys.number("context_length", 262144));
+  COHORT_TRY(keys.number("embedding_length", kHidden));
+  COHORT_TRY(keys.number("feed_forward_length", kInner));
+  COHORT_TRY(keys.number("expert_count", kExperts));
+  COHORT_TRY(keys.number("expert_used_count", 8));
+  COHORT_TRY(keys.number("expert_feed_forward_length", kExpertInner));
+  COHORT_TRY(keys.number("attention.head_count", kHeads));
+  COHORT_TRY(keys.add("attention.head_count_kv", Value(std::move(kv_heads))));
+  COHORT_TRY(keys.number("attention.key_length", 512));
+  COHORT_TRY(keys.number("attention.value_length", 512));
+  COHORT_TRY(keys.number("attention.key_length_swa", 256));
+  COHORT_TRY(keys.number("attention.value_length_swa", 256));
+  COHORT_TRY(keys.number("attention.sliding_window", 1024));
+  COHORT_TRY(keys.add("attention.sliding_window_pattern", Value(std::move(sliding))));
+  COHORT_TRY(keys.real("attention.layer_norm_rms_epsilon", 1e-6));
+  COHORT_TRY(keys.real("rope.freq_base", 1e6));
+  COHORT_TRY(keys.real("rope.freq_base_swa", 1e4));
+  COHORT_TRY(keys.number("rope.dimension_count", 512));
+  COHORT_TRY(keys.number("rope.dimension_count_swa", 256));
+  COHORT_TRY(keys.real("final_logit_softcapping", 30));
+  if (diffusion) COHORT_TRY(model.metadata.add("diffusion.canvas_length", Value(uint32_t{256})));
+  COHORT_TRY(add_tokenizer(model.metadata, "qwen2", kVocabulary));
+
+  TensorList t{model.tensors};
+  t.matrix("token_embd", {kHidden, kVocabulary}, TensorRole::embedding);
+  SynthTensor divisors{"rope_freqs.weight", {256}, TensorRole::vector};
+  for (int i = 0; i < 256; ++i) divisors.values.push_back(i < 64 ? 1.0F : 1e30F);
+  model.tensors.push_back(std::move(divisors));
+  for (t.layer = 0; t.layer < layers; ++t.layer) {
+    const int64_t head_dim = full(t.layer) ? 512 : 256, kv = (full(t.layer) ? 2 : 8) * head_dim;
+    t.norm("attn_norm", kHidden);
+    t.matrix("attn_q", {kHidden, kHeads * head_dim}, TensorRole::attention);
+    t.matrix("attn_k", {kHidden, kv}, TensorRole::attention);
+    if (!full(t.layer)) t.matrix("attn_v", {kHidden, kv}, TensorRole::attention_v);
+    t.norm("attn_q_norm", head_dim);
+    t.norm("attn_k_norm", head_dim);
+    t.matrix("attn_output", {kHeads * head_dim, kHidden}, TensorRole::attention);
+    for (const char* norm :
+         {"post_attention_norm", "ffn_norm", "post_ffw_norm", "post_ffw_norm_1", "pre_ffw_norm_2", "post_ffw_norm_2"}) {
+      t.norm(norm, kHidden);
+    }
+    t.matrix("ffn_gate", {kHidden, kInner}, TensorRole::feed_forward);
+    t.matrix("ffn_up", {kHidden, kInner}, TensorRole::feed_forward);
+    t.matrix("ffn_down", {kInner, kHidden}, TensorRole::feed_forward_down);
+    t.matrix("ffn_gate_inp", {kHidden, kExperts}, TensorRole::router);
+    t.add("ffn_gate_inp.scale", {kHidden}, TensorRole::vector);
+    t.matrix("ffn_gate_up_exps", {kHidden, 2 * kExpertInner, kExperts}, TensorRole::feed_forward);
+    t.matrix("ffn_down_exps", {kExpertInner, kHidden, kExperts}, TensorRole::feed_forward_down);
+    t.add("ffn_down_exps.scale", {kExperts}, TensorRole::vector);
+    t.add("layer_output_scale.weight", {1}, TensorRole::vector, 1.0F);
+    if (diffusion) t.add("enc_layer_output_scale.weight", {1}, TensorRole::vector, 1.0F);
+  }
+  t.layer = -1;
+  t.norm("output_norm", kHidden);
+  if (diffusion) {
+    t.norm("self_cond_pre_norm", kHidden);
+    t.matrix("self_cond_gate", {kHidden, kInner}, TensorRole::feed_forward);
+    t.matrix("self_cond_up", {kHidden, kInner}, TensorRole::feed_forward);
+    t.matrix("self_cond_down", {kInner, kHidden}, TensorRole::feed_forward_down);
+  }
+  return model;
+}
+
+struct Preset {
+  std::string_view name, architecture;
+  int32_t layers, hidden, heads, kv_heads, head_dim, vocabulary, context, inner, expert_inner, experts, top_k;
+  double rope_base;
+  bool tied;
+};
+constexpr std::array kPresets = {
+    Preset{"qwen3-30b-a3b", "qwen3moe", 48, 2048, 32, 4, 128, 151936, 40960, 6144, 768, 128, 8, 1e6, false},
+    Preset{"qwen3-moe-mini", "qwen3moe", 12, 1024, 16, 4, 128, 32000, 40960, 3072, 384, 64, 8, 1e6, false},
+    Preset{"qwen3-0.6b", "qwen3", 28, 1024, 16, 8, 128, 151936, 40960, 3072, 0, 0, 0, 1e6, true},
+    Preset{"llama-3.2-1b", "llama", 16, 2048, 32, 8, 64, 128256, 131072, 8192, 0, 0, 0, 5e5, true},
+    Preset{"llama-3.1-8b", "llama", 32, 4096, 32, 8, 128, 128256, 131072, 14336, 0, 0, 0, 5e5, false},
+};
+constexpr std::string_view kGemma = "gemma4-26b-a4b", kDiffusion = "diffusiongemma-26b-a4b";
+constexpr int32_t kGemmaLayers = 30;
+
+}  // namespace
+
+std::vector<std::string_view> synth_config_names() {
+  std::vector<std::string_view> names;
+  for (const Preset& preset : kPresets) names.push_back(preset.name);
+  names.insert(names.end(), {kGemma, kDiffusion});
+  return names;
+}
+
+Expected<SynthModel> synth_model(const std::string& config, int32_t layers) {
+  if (layers < 0 || layers > 10000) {
+    return fail(ErrorCode::invalid_argument, "{} layers: expected 1 to 10000, or 0 for the model's own number", layers);
+  }
+  if (config == kGemma || config == kDiffusion) {
+    return gemma4_model(config == kDiffusion, layers > 0 ? layers : kGemmaLayers);
+  }
+  for (const Preset& p : kPresets) {
+    if (config != p.name) continue;
+    ModelConfig c;
+    c.architecture = p.architecture;
+    c.layers = layers > 0 ? layers : p.layers;
+    c.hidden = p.hidden;
+    c.heads = p.heads;
+    c.kv_heads = p.kv_heads;
+    c.head_dim = c.rotary_dims = p.head_dim;
+    c.vocabulary = p.vocabulary;
+    c.context = p.context;
+    c.inner = p.inner;
+    c.expert_inner = p.expert_inner;
+    c.experts = p.experts;
+    c.top_k = p.top_k;
+    c.rope_base = p.rope_base;
+    return plain_model(c, p.name, p.tied);
+  }
+  if (!config.ends_with(".json")) {
+    return fail(ErrorCode::not_found, "no synthetic model '{}'; known are {}, or give the path of a config.json",
+                config, fmt::join(synth_config_names(), ", "));
+  }
+  COHORT_ASSIGN(const nlohmann::json json, read_json_file(config, size_t{16} << 20));
+  COHORT_ASSIGN(ModelConfig c, config_from_huggingface(json));
+  if (layers > 0) c.layers = layers;
+  COHORT_ASSIGN(const bool tied, JsonObject(json, config).get_bool("tie_word_embeddings", false));
+  return plain_model(c, c.name.empty() ? c.architecture : c.name, tied);
+}
+
+}  // namespace cohort
