@@ -1,12 +1,11 @@
 // cohort doctor: what this machine is, what it can do at best, and what will be used.
-#include "cli/command_doctor.h"
-
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/commands.h"
 #include "measure/machine.h"
 
 namespace cohort::cli {

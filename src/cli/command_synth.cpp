@@ -1,6 +1,4 @@
 // cohort synth: random weights of a real architecture.
-#include "cli/command_synth.h"
-
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -10,6 +8,7 @@
 #include <thread>
 
 #include "base/memory.h"
+#include "cli/commands.h"
 #include "measure/synth.h"
 
 namespace cohort::cli {

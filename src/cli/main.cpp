@@ -33,6 +33,8 @@ int main(int argc, char** argv) {
   cli::add_bench_command(app, exit_code);
   cli::add_inspect_command(app, exit_code);
   cli::add_convert_command(app, exit_code);
+  cli::add_synth_command(app, exit_code);
+  cli::add_doctor_command(app, exit_code);
   try {
     app.parse(with_two_dashes(argc, argv));
   } catch (const CLI::ParseError& error) {
