@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <hwloc.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -116,7 +117,7 @@ Expected<Topology> read_topology() {
     if (cache == nullptr) continue;
     result.caches.push_back({static_cast<int>(i) + 1, cache->attr->cache.size, count_of(handle, kCaches[i])});
   }
-  result.memory = hwloc_get_root_obj(handle)->total_memory;
+  result.memory = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
   result.available = available_memory();
   return result;
 }
