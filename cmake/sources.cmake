@@ -4,7 +4,7 @@ file(GLOB_RECURSE COHORT_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*.cpp
 list(FILTER COHORT_SOURCES EXCLUDE REGEX "_test\\.cpp$")
 list(FILTER COHORT_SOURCES EXCLUDE REGEX "/src/cli/main\\.cpp$")
 if(COHORT_KERNELS_ONLY)
-  list(FILTER COHORT_SOURCES INCLUDE REGEX "/src/(base|numerics|quant|kv|models|formats|kernels)/")
+  list(FILTER COHORT_SOURCES INCLUDE REGEX "/src/(base|numerics|quant|kv|models|moe|formats|kernels)/")
 endif()
 
 if(COHORT_FUZZ)

@@ -31,7 +31,7 @@ void add_engine_flags(CLI::App& command, EngineOptions& o) {
       ->type_name("NAME")
       ->envname("COHORT_ISA")
       ->capture_default_str();
-  command.add_option("--device", o.device, "auto, cpu, cuda or cuda:N")
+  command.add_option("--device", o.device, "auto (the CPU), cpu, cuda or cuda:N")
       ->type_name("NAME")
       ->envname("COHORT_DEVICE")
       ->capture_default_str();

@@ -1,11 +1,13 @@
 #include "engine/backend_choice.h"
 
 #include <algorithm>
+#include <charconv>
 #include <thread>
 
 #include "base/memory.h"
 #include "base/result.h"
 #include "kernels/cpu/backend.h"
+#include "kernels/cuda/backend.h"
 #include "kernels/reference/backend.h"
 #include "kv/pages.h"
 
@@ -24,6 +26,21 @@ Expected<ActivationMode> parse_activations(std::string_view name) {
   return fail(ErrorCode::invalid_argument, "activations is '{}'; expected canonical, float or int8", name);
 }
 
+/// The number of the CUDA device, or -1 for the CPU. `auto` is the CPU: the device is used when it is asked for by
+/// name, and then never replaced silently.
+Expected<int> parse_device(std::string_view name) {
+  if (name == "auto" || name == "cpu") return -1;
+  if (name == "cuda") return 0;
+  constexpr std::string_view kPrefix = "cuda:";
+  int index = -1;
+  if (name.starts_with(kPrefix)) {
+    const std::string_view digits = name.substr(kPrefix.size());
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+    if (error == std::errc() && end == digits.data() + digits.size() && index >= 0) return index;
+  }
+  return fail(ErrorCode::invalid_argument, "the device (--device) is '{}'; expected auto, cpu, cuda or cuda:N", name);
+}
+
 }  // namespace
 
 int default_threads() {
@@ -39,11 +56,7 @@ Expected<void> check_options(const EngineOptions& options) {
   COHORT_TRY(in_range("the number of streams (-np)", options.max_streams, 1, kMaxStreams));
   COHORT_TRY(in_range("the number of prompt rows a step (--prefill-rows)", options.prefill_rows, 1, 1 << 20));
   COHORT_TRY(in_range("the context (-c)", options.context, 0, 1 << 26));
-  // Devices: only the CPU runs steps of this engine; a device that was asked for by name is never replaced silently.
-  if (options.device != "auto" && options.device != "cpu") {
-    return fail(ErrorCode::unsupported, "the device (--device) is '{}'; this build runs on auto or cpu",
-                options.device);
-  }
+  COHORT_TRY(parse_device(options.device));
   COHORT_TRY(parse_isa(options.isa));
   COHORT_ASSIGN(const ActivationMode mode, parse_activations(options.activations));
   if (options.backend != "fast" && options.backend != "reference") {
@@ -93,6 +106,15 @@ Expected<std::unique_ptr<Backend>> make_backend(const Program& program, const En
   COHORT_ASSIGN(const ActivationMode mode, parse_activations(options.activations));
   if (options.backend == "reference") {
     return make_reference_backend(program, {options.threads > 0 ? options.threads : default_threads(), mode});
+  }
+  COHORT_ASSIGN(const int device, parse_device(options.device));
+  if (device >= 0) {
+    CudaOptions cuda;
+    cuda.device = device;
+    cuda.threads = options.threads > 0 ? options.threads : default_threads();
+    if (progress) cuda.progress = [&](double fraction) { progress("uploading weights", fraction); };
+    COHORT_ASSIGN(std::unique_ptr<Backend> backend, make_cuda_backend(program, cuda));
+    return backend;
   }
   CpuOptions cpu;
   COHORT_ASSIGN(cpu.isa, parse_isa(options.isa));
