@@ -159,7 +159,7 @@ def main():
     documents = [t.encode() for t in texts.prose(paths)] + [t.encode() for t in generated] + list(texts.broken(arguments.scale))
     # Learn from prose and from the other scripts, so that merges exist everywhere.
     training = [p.read_text()[:200_000] for p in paths] + generated[: len(generated) // 2]
-    training = [line for text in training for line in text.split("\n")]
+    training = [line for text in training for line in text.split("\n") if "<" not in line and "\x00" not in line]
     only = arguments.only.split(",") if arguments.only else None
 
     report = Report()

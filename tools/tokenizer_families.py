@@ -7,6 +7,7 @@ import base64
 import io
 import json
 import pickle
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -217,6 +218,9 @@ def gemma(texts, vocab_size):
 
 
 def train_sentencepiece(texts, vocab_size, kind, **options):
+    # The library insists on tokens for (nearly) all characters: leave out lines with rare ones, which then need byte tokens.
+    frequent = {c for c, _ in Counter("".join(texts)).most_common(vocab_size // 4)}
+    texts = [text for text in texts if text and frequent.issuperset(text)]
     out = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(texts),
@@ -224,9 +228,10 @@ def train_sentencepiece(texts, vocab_size, kind, **options):
         model_type=kind,
         vocab_size=vocab_size,
         byte_fallback=True,
-        character_coverage=0.995,
+        character_coverage=0.99,
         user_defined_symbols=["<tool>"],
         num_threads=1,
+        hard_vocab_limit=False,
         max_sentence_length=1 << 20,
         minloglevel=2,
         **options,
@@ -263,6 +268,7 @@ def gguf_of_spm(spm, model, prefix=True):
     }
 
 
+NFKC = {"normalization_rule_name": "nmt_nfkc"}
 IDENTITY = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
 
 
@@ -298,7 +304,7 @@ def spm_bpe(texts, vocab_size):
 
 
 def spm_unigram(texts, vocab_size, nfkc=False):
-    options = {"normalization_rule_name": "nmt_nfkc"} if nfkc else IDENTITY
+    options = NFKC if nfkc else IDENTITY
     spm = train_sentencepiece(texts, vocab_size, "unigram", **options)
     gguf = gguf_of_spm(spm, "t5")
     gguf |= {"add_bos_token": False, "add_eos_token": True}

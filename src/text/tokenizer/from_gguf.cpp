@@ -142,6 +142,9 @@ class Builder {
     if (data_.add_space_prefix.value_or(false)) {
       parts_.pre_tokenizer.add(split::PrefixSpace{});
     }
+    if (type->punctuation) {
+      parts_.pre_tokenizer.add(split::ByClass{&is_punctuation, SplitBehavior::contiguous});
+    }
     for (const auto pattern : type->patterns) {
       COHORT_ASSIGN(Pattern compiled, Pattern::compile(pattern, limits_));
       parts_.pre_tokenizer.add(split::ByPattern{std::make_shared<const Pattern>(std::move(compiled))});
@@ -215,6 +218,7 @@ class Builder {
     UnigramConfig config;
     config.unknown = id_or(data_.unk_id, unk_);
     config.byte_fallback = bytes;
+    config.single_precision = true;
     COHORT_ASSIGN(parts_.model,
                   make_unigram(parts_.vocabulary, {data_.scores.begin(), data_.scores.end()}, usable, config, limits_));
     parts_.kind = "unigram";

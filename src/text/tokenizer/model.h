@@ -83,6 +83,8 @@ Expected<std::unique_ptr<Model>> make_scored_bpe(std::shared_ptr<const Vocabular
 struct UnigramConfig {
   std::optional<int32_t> unknown;
   bool byte_fallback = false;
+  bool single_precision =
+      false;  // sums are rounded as SentencePiece's, which decides between nearly equal segmentations
 };
 
 /// The most probable segmentation. `usable` are the ids that text may become; scores are log probabilities by id.

@@ -14,6 +14,7 @@ struct PreType {
   bool nfc = false;
   bool ignore_merges = false;
   bool add_bos = false;            // where the file does not say
+  bool punctuation = false;        // runs of punctuation are cut out before the patterns apply
   bool sentencepiece_bpe = false;  // characters instead of bytes, U+2581 for spaces
 };
 

@@ -28,6 +28,11 @@ constexpr size_t kSearchWindow = 4096;
 // Matches between two looks at the clock, which costs about as much as one match.
 constexpr unsigned kMatchesPerCheck = 64;
 
+// The JIT starts with 32 KiB of the thread's stack; only a repeated group over a long run needs more (16 bytes a
+// round). Pages are taken from the system as they are touched.
+constexpr size_t kSmallStack = size_t{1} << 20;
+constexpr size_t kLargeStack = size_t{160} << 20;
+
 std::string pcre2_message(int code) {
   PCRE2_UCHAR buffer[256] = {};
   pcre2_get_error_message(code, buffer, sizeof(buffer));
@@ -72,10 +77,8 @@ struct MatchScratch::Buffers {
 MatchScratch::MatchScratch(const TokenizerLimits& limits, size_t text_bytes) : buffers_(std::make_unique<Buffers>()) {
   buffers_->data = pcre2_match_data_create(1, nullptr);
   buffers_->context = pcre2_match_context_create(nullptr);
-  buffers_->stack = pcre2_jit_stack_create(size_t{32} << 10, size_t{16} << 20, nullptr);
   pcre2_set_match_limit(buffers_->context, limits.pattern_steps);
   pcre2_set_heap_limit(buffers_->context, limits.pattern_kilobytes);
-  pcre2_jit_stack_assign(buffers_->context, nullptr, buffers_->stack);
   seconds_ = limits.pattern_seconds + limits.pattern_seconds_per_megabyte * static_cast<double>(text_bytes) / 1e6;
   deadline_ = std::chrono::steady_clock::now() +
               std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds_));
@@ -85,6 +88,18 @@ MatchScratch::~MatchScratch() {
   pcre2_match_data_free(buffers_->data);
   pcre2_match_context_free(buffers_->context);
   pcre2_jit_stack_free(buffers_->stack);
+}
+
+bool MatchScratch::grow_stack() {
+  if (buffers_->stack != nullptr) {
+    return false;
+  }
+  buffers_->stack = pcre2_jit_stack_create(kSmallStack, kLargeStack, nullptr);
+  if (buffers_->stack == nullptr) {
+    return false;
+  }
+  pcre2_jit_stack_assign(buffers_->context, nullptr, buffers_->stack);
+  return true;
 }
 
 Expected<void> MatchScratch::check_time() {
@@ -197,6 +212,9 @@ Expected<bool> MatchIterator::find(size_t from, Match& match) {
     int rc = compiled.jit
                  ? pcre2_jit_match(compiled.code.get(), subject, text_.size(), from, 0, data, context)
                  : pcre2_match(compiled.code.get(), subject, text_.size(), from, PCRE2_NO_UTF_CHECK, data, context);
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT && scratch_.grow_stack()) {
+      continue;
+    }
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {  // the interpreter keeps its state on the heap
       rc = pcre2_match(compiled.code.get(), subject, text_.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data,
                        context);

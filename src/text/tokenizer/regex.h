@@ -35,6 +35,8 @@ class MatchScratch {
   friend class MatchIterator;
   struct Buffers;
   Expected<void> check_time();
+  /// A larger stack for the JIT; false if it has it already, or there is no memory.
+  bool grow_stack();
 
   std::unique_ptr<Buffers> buffers_;
   std::chrono::steady_clock::time_point deadline_;

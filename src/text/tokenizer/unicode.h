@@ -10,7 +10,7 @@ namespace cohort::text {
 bool is_white_space(char32_t c);
 /// General category N (Nd, Nl, No).
 bool is_numeric(char32_t c);
-/// General category P, or ASCII punctuation (which includes the symbols $ + < = > ^ ` | ~).
+/// General category P as of Unicode 8, or ASCII punctuation (which includes the symbols $ + < = > ^ ` | ~).
 bool is_punctuation(char32_t c);
 /// General category M.
 bool is_mark(char32_t c);

@@ -45,6 +45,7 @@ class Unigram : public Model {
     auto& path = scratch.path;  // by end offset
     path.assign(piece.size() + 1, {});
     const auto offer = [&](size_t end, double score, int32_t id, uint32_t size) {
+      score = config_.single_precision ? static_cast<double>(static_cast<float>(score)) : score;
       auto& node = path[end];
       if (node.size == 0 || score > node.score) {
         node = {score, id, size};
