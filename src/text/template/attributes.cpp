@@ -71,6 +71,7 @@ Value attribute_of(Runtime& runtime, const Value& value, std::string_view name) 
     case Kind::undefined:
       refuse("{}", value.as<UndefinedObject>().message);
     case Kind::name_space: {
+      runtime.spend(value.as<NamespaceObject>().attributes.size() / 8);
       const Value* found = value.as<NamespaceObject>().find(name);
       return found != nullptr ? *found : Value();
     }

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "text/template/operations.h"
+#include "text/template/text_tools.h"
 
 namespace cohort::jinja {
 namespace {
@@ -206,7 +207,7 @@ bool contains(Runtime& runtime, const Value& container, const Value& item) {
     case Kind::string:
       if (!item.is_string()) refuse("'in <string>' requires string as left operand, not {}", type_name(item));
       runtime.spend_bytes(text_of(container).size());
-      return text_of(container).find(text_of(item)) != std::string::npos;
+      return find_text(text_of(container), text_of(item)) != std::string::npos;
     case Kind::dict:
       return container.as<DictObject>().find(runtime, item) != nullptr;
     case Kind::range:

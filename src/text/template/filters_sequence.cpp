@@ -107,7 +107,6 @@ Value batch(Runtime& runtime, const Value& self, Arguments& arguments) {
       while (static_cast<Int>(row->items().size()) < wanted) row->push(fill);
     }
     value = rt.list(row->take());
-    row->items().clear();
     return true;
   });
 }
@@ -171,8 +170,10 @@ Value sort(Runtime& runtime, const Value& self, Arguments& arguments) {
   } else {
     paths.emplace_back(runtime, attribute);
   }
+  std::vector<Value> items = collect(runtime, self);
+  Borrowed borrowed(runtime, items.size() * (sizeof(Keyed) + paths.size() * sizeof(Value)));
   std::vector<Keyed> rows;
-  for (Value& item : collect(runtime, self)) {
+  for (Value& item : items) {
     Keyed row;
     for (const AttributePath& path : paths) row.keys.push_back(sort_key(runtime, path, case_sensitive, item));
     row.item = std::move(item);
@@ -188,6 +189,7 @@ Value dictsort(Runtime& runtime, const Value& self, Arguments& arguments) {
   if (by != "key" && by != "value") refuse("You can only sort by either \"key\" or \"value\"");
   if (self.is_undefined()) refuse("{}", self.as<UndefinedObject>().message);
   if (!self.is(Kind::dict)) refuse("dictsort needs a dict, not {}", type_name(self));
+  Borrowed borrowed(runtime, self.as<DictObject>().entries.size() * (sizeof(Keyed) + sizeof(Value)));
   std::vector<Keyed> rows;
   for (const auto& [key, value] : self.as<DictObject>().entries) {
     Value by_value = sort_key(runtime, AttributePath(), case_sensitive, by == "key" ? key : value);
@@ -201,8 +203,10 @@ Value groupby(Runtime& runtime, const Value& self, Arguments& arguments) {
   AttributePath path(runtime, arguments[0]);
   Value fallback = arguments.has(1) && !arguments[1].is_none() ? arguments[1] : Value();
   bool case_sensitive = flag(arguments, 2);
+  std::vector<Value> items = collect(runtime, self);
+  Borrowed borrowed(runtime, items.size() * (sizeof(Keyed) + sizeof(Value)));
   std::vector<Keyed> rows;
-  for (Value& item : collect(runtime, self)) {
+  for (Value& item : items) {
     rows.push_back({{sort_key(runtime, path, case_sensitive, item, fallback)}, item});
   }
   sort_by_keys(runtime, rows, false, false);

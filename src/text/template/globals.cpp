@@ -58,7 +58,7 @@ Value name_space(Runtime& runtime, const Value&, Arguments& arguments) {
   for (const auto& [key, value] : attributes->entries) {
     const std::string& name = text_argument(key, "the name of a namespace's attribute");
     if (name.substr(0, 1) == "_") refuse("the attribute '{}' of a namespace may not start with '_'", name);
-    made->set(name, value);
+    made->attributes.emplace_back(name, value);
   }
   runtime.keep(Ref<MutableObject>(made));
   return {Kind::name_space, std::move(made)};

@@ -8,7 +8,7 @@
 namespace cohort::jinja {
 
 std::string Interpreter::run() {
-  Text out(runtime_, program_.limits.output_bytes, "output_bytes");
+  Text out(runtime_, program_.limits.output_bytes);
   Ref<Activation> root = activate(program_.function, {});
   enter(program_.scope, *root);
   execute(program_.body, *root, out);
@@ -224,6 +224,7 @@ Value Interpreter::rebuilt(const Expr& target, Activation& activation) {
 }
 
 void Interpreter::enter(const Scope& scope, Activation& activation) {
+  runtime_.spend(scope.loads.size());
   for (const SlotLoad& load : scope.loads) {
     Value& slot = activation.slots[load.slot];
     switch (load.action) {
@@ -275,7 +276,9 @@ void Interpreter::assign(const Expr& target, Value value, Activation& activation
     require_namespaces(target, activation);
     if (target.attribute[0] == '_')
       refuse("the attribute '{}' of a namespace may not start with '_'", target.attribute);
-    activation.at(target.ref).as<NamespaceObject>().set(target.attribute, std::move(value));
+    auto& object = activation.at(target.ref).as<NamespaceObject>();
+    runtime_.spend(object.attributes.size() / 8);
+    object.set(target.attribute, std::move(value));
     return;
   }
   auto iterator = iterate(runtime_, value);
@@ -289,6 +292,7 @@ void Interpreter::assign(const Expr& target, Value value, Activation& activation
 }
 
 Ref<Activation> Interpreter::activate(const Function& function, Ref<Activation> outer) {
+  runtime_.spend(1 + function.slots / 8);
   auto activation = runtime_.make<Activation>(function.slots * sizeof(Value), 0);
   activation->outer = std::move(outer);
   activation->slots.resize(function.slots);

@@ -163,6 +163,7 @@ Arguments Interpreter::evaluate_arguments(const Expr& expression, Activation& ac
     if (!more.is(Kind::dict)) refuse("the argument after ** must be a dict, not {}", type_name(more));
     for (const auto& [key, value] : more.as<DictObject>().entries) {
       const std::string& name = text_argument(key, "a name after **");
+      runtime_.spend(1 + arguments.keywords.size() / 8);
       if (arguments.keyword(name) != nullptr) refuse("got two values for the argument '{}'", name);
       arguments.keywords.emplace_back(name, value);
     }
@@ -223,6 +224,7 @@ Value Interpreter::call_macro(const MacroObject& macro, Arguments& arguments) {
   Ref<Activation> own = activate(s.function, macro.definition);
   size_t count = s.parameters.size(), given = std::min(count, arguments.positional.size());
   auto take_keyword = [&](std::string_view name) {
+    runtime_.spend(1 + arguments.keywords.size() / 8);
     auto found = std::find_if(arguments.keywords.begin(), arguments.keywords.end(),
                               [&](const auto& keyword) { return keyword.first == name; });
     if (found == arguments.keywords.end()) return Value();

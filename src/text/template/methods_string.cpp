@@ -56,7 +56,7 @@ std::vector<std::string_view> split_words(std::string_view text, Int limit, bool
 std::vector<std::string_view> split_at(std::string_view text, std::string_view separator, Int limit, bool from_right) {
   std::vector<std::string_view> parts;
   for (; limit != 0; limit -= limit > 0 ? 1 : 0) {
-    size_t found = from_right ? text.rfind(separator) : text.find(separator);
+    size_t found = from_right ? find_last_text(text, separator) : find_text(text, separator);
     if (found == std::string_view::npos) break;
     size_t behind = found + separator.size();
     parts.push_back(from_right ? text.substr(behind) : text.substr(0, found));
@@ -98,7 +98,7 @@ Value partition(Runtime& runtime, const Value& self, Arguments& arguments) {
   const std::string& text = text_of(self);
   const std::string& separator = text_argument(arguments[0], "the separator of partition");
   if (separator.empty()) refuse("empty separator");
-  size_t found = from_right ? text.rfind(separator) : text.find(separator);
+  size_t found = from_right ? find_last_text(text, separator) : find_text(text, separator);
   auto part = [&](std::string bytes) { return string_like(runtime, self, std::move(bytes)); };
   if (found == std::string::npos) {
     return from_right ? runtime.tuple({part(""), part(""), self}) : runtime.tuple({self, part(""), part("")});

@@ -4,6 +4,7 @@
 
 #include "text/template/callable.h"
 #include "text/template/operations.h"
+#include "text/template/text_tools.h"
 #include "text/template/unicode.h"
 
 namespace cohort::jinja {
@@ -52,7 +53,7 @@ Int find_index(Runtime& runtime, const Value& self, const Arguments& arguments, 
   Part part = part_of(runtime, self, arguments, 1);
   if (!part.exists) return -1;
   std::string_view text = text_in(self, part);
-  size_t found = from_right ? text.rfind(wanted) : text.find(wanted);
+  size_t found = from_right ? find_last_text(text, wanted) : find_text(text, wanted);
   if (found == std::string_view::npos) return -1;
   return part.first + static_cast<Int>(count_code_points(text.substr(0, found)));
 }
@@ -76,7 +77,10 @@ Value count(Runtime& runtime, const Value& self, Arguments& arguments) {
   std::string_view text = text_in(self, part);
   if (wanted.empty()) return Value::integer(static_cast<Int>(count_code_points(text)) + 1);
   Int found = 0;
-  for (size_t at = text.find(wanted); at != std::string_view::npos; at = text.find(wanted, at + wanted.size())) ++found;
+  for (size_t at = find_text(text, wanted); at != std::string_view::npos;
+       at = find_text(text, wanted, at + wanted.size())) {
+    ++found;
+  }
   return Value::integer(found);
 }
 

@@ -89,7 +89,7 @@ void Runtime::fail_depth() {
 
 void Text::fail_limit() const {
   throw Failure{ErrorCode::capacity,
-                fmt::format("a text grows beyond the limit '{}' ({} bytes left)", limit_name_, limit_)};
+                fmt::format("the rendered text is longer than the limit 'output_bytes' of {}", limit_)};
 }
 
 }  // namespace cohort::jinja

@@ -145,55 +145,74 @@ Value Runtime::iterator(uint32_t depth, Next next) {
   return {Kind::iterator, std::move(object)};
 }
 
-/// Text that grows within a limit: the memory left, or the limit of the output.
+/// Bytes that no object holds yet, charged to the memory limit until the end of the scope.
+class Borrowed {
+ public:
+  explicit Borrowed(Runtime& runtime) : runtime_(runtime) {}
+  Borrowed(Runtime& runtime, size_t bytes) : runtime_(runtime) { add(bytes); }
+  Borrowed(const Borrowed&) = delete;
+  Borrowed& operator=(const Borrowed&) = delete;
+  ~Borrowed() { give_back(); }
+  void add(size_t bytes) {
+    runtime_.borrow(bytes);
+    bytes_ += bytes;
+  }
+  void give_back() { runtime_.give_back(std::exchange(bytes_, 0)); }
+
+ private:
+  Runtime& runtime_;
+  size_t bytes_ = 0;
+};
+
+/// Text that grows within the memory limit, and within one of its own if it is the output.
 class Text {
  public:
-  explicit Text(Runtime& runtime) : Text(runtime, runtime.memory_left(), "memory_bytes") {}
-  Text(Runtime& runtime, size_t limit, std::string_view limit_name)
-      : runtime_(runtime), limit_(limit), limit_name_(limit_name) {}
+  explicit Text(Runtime& runtime, size_t limit = ~size_t{0}) : runtime_(runtime), borrowed_(runtime), limit_(limit) {}
   void append(std::string_view text) {
-    if (text.size() > limit_ - bytes_.size()) fail_limit();
+    reserve(text.size());
     bytes_.append(text);
   }
   void append(size_t count, char byte) {
-    if (count > limit_ - bytes_.size()) fail_limit();
+    reserve(count);
     bytes_.append(count, byte);
   }
-  size_t size() const { return bytes_.size(); }
   Runtime& runtime() const { return runtime_; }
-  std::string take() { return std::move(bytes_); }
+  std::string take() {
+    borrowed_.give_back();
+    return std::move(bytes_);
+  }
 
  private:
+  void reserve(size_t count) {
+    if (count > limit_ - bytes_.size()) fail_limit();
+    borrowed_.add(count);
+  }
   [[noreturn]] void fail_limit() const;
   Runtime& runtime_;
+  Borrowed borrowed_;
   size_t limit_;
-  std::string_view limit_name_;
   std::string bytes_;
 };
 
 /// A list that grows within the memory limit.
 class ListBuilder {
  public:
-  explicit ListBuilder(Runtime& runtime) : runtime_(runtime) {}
-  ListBuilder(const ListBuilder&) = delete;
-  ListBuilder& operator=(const ListBuilder&) = delete;
-  ~ListBuilder() { runtime_.give_back(borrowed_); }
+  explicit ListBuilder(Runtime& runtime) : runtime_(runtime), borrowed_(runtime) {}
   void push(Value value) {
     runtime_.spend();
-    runtime_.borrow(sizeof(Value));
-    borrowed_ += sizeof(Value);
+    borrowed_.add(sizeof(Value));
     items_.push_back(std::move(value));
   }
-  std::vector<Value>& items() { return items_; }
+  const std::vector<Value>& items() const { return items_; }
   std::vector<Value> take() {
-    runtime_.give_back(std::exchange(borrowed_, 0));
-    return std::move(items_);
+    borrowed_.give_back();
+    return std::exchange(items_, {});
   }
 
  private:
   Runtime& runtime_;
+  Borrowed borrowed_;
   std::vector<Value> items_;
-  size_t borrowed_ = 0;
 };
 
 }  // namespace cohort::jinja

@@ -103,13 +103,13 @@ Value slice_text(Runtime& runtime, const Value& text, const SliceBounds& bounds)
   }
   const auto& object = text.as<StringObject>();
   runtime.spend_bytes(object.bytes.size());
-  std::vector<uint32_t> offsets;  // of each code point; ASCII needs none
+  std::vector<size_t> offsets;  // of each code point; ASCII needs none
   if (!object.is_ascii()) {
-    runtime.check_memory(object.length * sizeof(uint32_t));
+    runtime.check_memory(object.length * sizeof(size_t));
     for (size_t position = 0; position < object.bytes.size(); decode(object.bytes, position)) {
-      offsets.push_back(static_cast<uint32_t>(position));
+      offsets.push_back(position);
     }
-    offsets.push_back(static_cast<uint32_t>(object.bytes.size()));
+    offsets.push_back(object.bytes.size());
   }
   std::string bytes;
   for (Int i = 0; i < bounds.count; ++i) {

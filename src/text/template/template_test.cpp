@@ -139,6 +139,12 @@ TEST(TemplateLimits, BoundTime) {
     expect_error(fmt::format("{}{{% for i in range(99999) %}}{{% set x = {} %}}{{% endfor %}}", doubled, work),
                  ErrorCode::capacity, "more than 1000000 steps", limits);
   }
+  // Searches that are slow when done naively.
+  const std::string hostile = "{% set a = 'a' * 200000 %}{% set b = 'a' * 100000 ~ 'b' %}";
+  for (const char* work : {"b in a", "a.find(b)", "a.rfind('b' ~ b)", "a.count(b)", "a.split(b)", "a.rsplit('b' ~ b)",
+                           "a.replace(b, '')", "a.partition(b)"}) {
+    EXPECT_TRUE(render(hostile + fmt::format("{{% set x = {} %}}", work))) << work;
+  }
   // A value that contains itself many times over is small, but not to be walked.
   const std::string shared =
       "{% set ns = namespace(v=[1]) %}{% for i in range(60) %}{% set ns.v = [ns.v, ns.v] %}{% endfor %}";
@@ -165,7 +171,7 @@ TEST(TemplateLimits, BoundMemory) {
   }
   // What is dropped is given back.
   EXPECT_TRUE(render("{% for i in range(1000) %}{% set x = 'a' * 100000 %}{% endfor %}ok", Json::object(), limits));
-  expect_error("{% for a in range(10) %}{{ 'a' * 1000 }}{% endfor %}", ErrorCode::capacity, "'output_bytes' (5000",
+  expect_error("{% for a in range(10) %}{{ 'a' * 1000 }}{% endfor %}", ErrorCode::capacity, "'output_bytes' of 5000",
                TemplateLimits{.output_bytes = 5000});
 }
 

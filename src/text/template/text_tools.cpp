@@ -1,6 +1,7 @@
 #include "text/template/text_tools.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "text/template/unicode.h"
 
@@ -14,7 +15,22 @@ bool contains_code_point(std::string_view text, char32_t wanted) {
   return false;
 }
 
+constexpr size_t kShort = 16;  // longer ones are not searched naively: their length would multiply the time
+
 }  // namespace
+
+size_t find_text(std::string_view text, std::string_view wanted, size_t from) {
+  if (wanted.size() <= kShort || from > text.size()) return text.find(wanted, from);
+  const void* found = ::memmem(text.data() + from, text.size() - from, wanted.data(), wanted.size());
+  return found == nullptr ? std::string_view::npos : static_cast<size_t>(static_cast<const char*>(found) - text.data());
+}
+
+size_t find_last_text(std::string_view text, std::string_view wanted) {
+  if (wanted.size() <= kShort) return text.rfind(wanted);
+  std::string backwards(text.rbegin(), text.rend()), wanted_backwards(wanted.rbegin(), wanted.rend());
+  size_t found = find_text(backwards, wanted_backwards);
+  return found == std::string_view::npos ? found : text.size() - found - wanted.size();
+}
 
 std::string replace_all(Runtime& runtime, std::string_view text, std::string_view old, std::string_view to, Int count) {
   runtime.spend_bytes(text.size());
@@ -31,7 +47,7 @@ std::string replace_all(Runtime& runtime, std::string_view text, std::string_vie
     }
   } else {
     for (; count > 0; --count) {
-      size_t found = text.find(old, position);
+      size_t found = find_text(text, old, position);
       if (found == std::string_view::npos) break;
       out.append(text.substr(position, found - position));
       out.append(to);

@@ -9,6 +9,9 @@
 
 namespace cohort::jinja {
 
+/// Where `wanted` begins in `text`, or npos; in time linear in the text, also for hostile ones.
+size_t find_text(std::string_view text, std::string_view wanted, size_t from = 0);
+size_t find_last_text(std::string_view text, std::string_view wanted);
 /// str.replace(old, to, count); count < 0: all.
 std::string replace_all(Runtime& runtime, std::string_view text, std::string_view old, std::string_view to, Int count);
 /// str.splitlines(keep_ends).

@@ -60,7 +60,6 @@ class Object {
   void release() const {
     if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
-  bool is_shared() const { return references_.load(std::memory_order_relaxed) > 1; }
 
   Meter* meter = nullptr;  // none for the constants of a program, which outlive renderings
   size_t charged = 0;
