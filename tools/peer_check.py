@@ -10,7 +10,7 @@ With --text the prompt goes in as text and the number of prompt tokens is compar
 Exit status 1 if a step with a margin above --margin gives another token.
 
 llama.cpp keeps K and V in f16, rounds activations to bf16 before bf16 weights and quantises them before quantised ones:
-expect margins that differ by 0.02 for f32 files and by 0.08 for bf16. Needs xllamacpp.
+expect margins that differ by 0.02 for f32 files and by 0.08 for bf16. Without xllamacpp it says so and exits with 0.
 """
 
 import argparse
@@ -18,7 +18,11 @@ import json
 import os
 import sys
 
-import xllamacpp
+try:
+    import xllamacpp
+except ImportError:
+    print("peer_check: skipped, since the package xllamacpp is not installed (pip install xllamacpp)")
+    sys.exit(0)
 
 
 def server(path):
