@@ -77,6 +77,15 @@ MappedFile::~MappedFile() {
 }
 
 Expected<AtomicFileWriter> AtomicFileWriter::create(const std::filesystem::path& path) {
+  if (!path.has_filename())
+    return fail(ErrorCode::invalid_argument, "the output file has no name ('{}')", path.string());
+  // Renaming onto a device or a socket would replace it.
+  std::error_code ignored;
+  const auto status = std::filesystem::status(path, ignored);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    return fail(ErrorCode::invalid_argument, "'{}' exists and is not a regular file; it would be replaced",
+                path.string());
+  }
   AtomicFileWriter writer;
   writer.path_ = path;
   writer.temporary_ = path;

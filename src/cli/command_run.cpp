@@ -206,6 +206,11 @@ int continue_prompts(Engine& engine, const TextModel& text, const Arguments& a,
     fmt::print(stderr, "cohort run: stream {}: {}\n", i + 1, streams[i].error);
     exit_code = 1;
   }
+  for (size_t i = 0; i < streams.size(); ++i) {
+    if (streams[i].finish != FinishReason::context) continue;
+    fmt::print(stderr, "stream {} stopped at the end of its context ({} positions; -c)\n", i + 1,
+               engine.model().context());
+  }
   if (!a.json) print_totals(engine, *totals);
   return exit_code;
 }

@@ -2,6 +2,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
 
 #include "cli/commands.h"
 #include "numerics/version.h"
@@ -40,6 +44,14 @@ int main(int argc, char** argv) {
     app.parse(with_two_dashes(argc, argv));
   } catch (const CLI::ParseError& error) {
     return app.exit(error);
+  } catch (const std::exception& error) {  // of the standard library: a full disk behind stdout, no memory left
+    std::fprintf(stderr, "cohort: %s\n", error.what());
+    return 1;
+  }
+  // What could not be written was not done.
+  if (exit_code == 0 && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)) {
+    std::fprintf(stderr, "cohort: the output could not be written: %s\n", std::strerror(errno));
+    return 1;
   }
   return exit_code;
 }

@@ -144,6 +144,19 @@ void describe(const Plan& plan, ConvertReport& report) {
   report.notes.insert(report.notes.end(), plan.notes.begin(), plan.notes.end());
 }
 
+/// The result may lie in the checkpoint's folder, but not in the place of one of its files.
+Expected<void> check_output(const fs::path& folder, const fs::path& output) {
+  if (!output.has_filename())
+    return fail(ErrorCode::invalid_argument, "the output file (-o) has no name: '{}'", output.string());
+  std::error_code ignored;
+  const bool inside = fs::equivalent(output.has_parent_path() ? output.parent_path() : fs::path("."), folder, ignored);
+  if (inside && fs::exists(output, ignored) && output.extension() != ".gguf") {
+    return fail(ErrorCode::invalid_argument,
+                "'{}' is a file of the checkpoint; choose another output (-o), such as model.gguf", output.string());
+  }
+  return {};
+}
+
 }  // namespace
 
 const std::vector<TensorType>& convert_types() {
@@ -154,6 +167,7 @@ const std::vector<TensorType>& convert_types() {
 
 Expected<ConvertReport> convert(const fs::path& folder, const fs::path& output, const ConvertOptions& options) {
   ConvertReport report;
+  COHORT_TRY(check_output(folder, output));
   COHORT_ASSIGN(auto files, huggingface::Folder::open(folder));
   COHORT_TRY(refuse_quantised(files.config()));
   COHORT_ASSIGN(ModelConfig config, config_from_huggingface(files.config()));

@@ -16,6 +16,7 @@ namespace {
 
 constexpr int32_t kMaxThreads = 1024;
 constexpr int32_t kMaxStreams = 65536;
+constexpr int64_t kMaxKvPositions = int64_t{1} << 34;  // page numbers stay 32-bit
 /// What is left to the operating system and to buffers when the KV cache takes the rest.
 constexpr size_t kReserve = size_t{512} << 20;
 
@@ -56,6 +57,7 @@ Expected<void> check_options(const EngineOptions& options) {
   COHORT_TRY(in_range("the number of streams (-np)", options.max_streams, 1, kMaxStreams));
   COHORT_TRY(in_range("the number of prompt rows a step (--prefill-rows)", options.prefill_rows, 1, 1 << 20));
   COHORT_TRY(in_range("the context (-c)", options.context, 0, 1 << 26));
+  COHORT_TRY(in_range("the number of KV positions (--kv-positions)", options.kv_positions, 0, kMaxKvPositions));
   COHORT_TRY(parse_device(options.device));
   COHORT_TRY(parse_isa(options.isa));
   COHORT_ASSIGN(const ActivationMode mode, parse_activations(options.activations));
