@@ -6,6 +6,9 @@
 //   - tokenizer.json's "truncation" and "padding" are ignored: the engine decides what fits;
 //   - <0xNN> byte tokens decode as one UTF-8 stream: a run with a mistake keeps its valid characters, where the package
 //     gives one U+FFFD for every byte of the run;
+//   - a unigram vocabulary from GGUF with a normalizer that rewrites spaces may keep leading spaces when decoding that
+//   SentencePiece
+//     drops (one of the golden strings);
 //   - clean_up_tokenization_spaces is ignored: decode() gives the text that was encoded.
 #pragma once
 
