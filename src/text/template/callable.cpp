@@ -39,7 +39,8 @@ void bind(const Native& native, Arguments& arguments) {
   }
   arguments.positional.resize(parameters.size());
   for (auto& [name, value] : arguments.keywords) {
-    auto found = std::find_if(parameters.begin(), parameters.end(), [&](const Parameter& p) { return p.name == name; });
+    auto found = std::find_if(parameters.begin(), parameters.end(),
+                              [&wanted = name](const Parameter& p) { return p.name == wanted; });
     if (positional_only || found == parameters.end()) refuse("{}() got an unexpected argument '{}'", native.name, name);
     Value& slot = arguments.positional[static_cast<size_t>(found - parameters.begin())];
     if (!slot.is_missing()) refuse("{}() got two values for the argument '{}'", native.name, name);
