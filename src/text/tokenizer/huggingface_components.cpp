@@ -152,7 +152,10 @@ Expected<void> add_normalizer(const json& value, const TokenizerLimits& limits, 
   } else if (type == "Replace") {
     COHORT_ASSIGN(PatternField pattern, pattern_field(fields, limits));
     COHORT_ASSIGN(std::string content, fields.get_string("content", ""));
-    if (pattern.string) {
+    if (pattern.string && pattern.string->empty()) {  // matches between all characters
+      COHORT_ASSIGN(pattern.regex, literal_pattern("", limits));
+      out.add(normalize::ReplacePattern{std::move(pattern.regex), std::move(content)});
+    } else if (pattern.string) {
       out.add(normalize::ReplaceString{std::move(*pattern.string), std::move(content)});
     } else {
       out.add(normalize::ReplacePattern{std::move(pattern.regex), std::move(content)});
@@ -237,12 +240,10 @@ Expected<void> add_pre_tokenizer(const json& value, const TokenizerLimits& limit
     COHORT_ASSIGN(step.behavior, behavior_field(fields, "Isolated"));
     COHORT_ASSIGN(step.invert, fields.get_bool("invert", false));
     step.pattern = std::move(pattern.regex);
-    if (pattern.string && !pattern.string->empty()) {
+    if (pattern.string) {
       COHORT_ASSIGN(step.pattern, literal_pattern(*pattern.string, limits));
     }
-    if (step.pattern) {  // an empty string never matches
-      out.add(std::move(step));
-    }
+    out.add(std::move(step));
   } else if (type == "Metaspace") {
     COHORT_TRY(add_metaspace(fields, out));
   } else if (type == "Digits") {
@@ -306,8 +307,8 @@ Expected<void> add_decoder(const json& value, const TokenizerLimits& limits, Dec
   } else if (type == "Replace") {
     COHORT_ASSIGN(PatternField pattern, pattern_field(fields, limits));
     COHORT_ASSIGN(std::string content, fields.get_string("content", ""));
-    if (!pattern.string) {
-      return fail(ErrorCode::unsupported, "decoder Replace with a regular expression is not supported");
+    if (!pattern.string || pattern.string->empty()) {
+      return fail(ErrorCode::unsupported, "decoder Replace is only supported with a string that is not empty");
     }
     steps.push_back(detoken::Replace{std::move(*pattern.string), std::move(content)});
   } else if (type == "Strip") {

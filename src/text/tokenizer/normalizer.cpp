@@ -93,7 +93,7 @@ struct Apply {
 
   Expected<void> operator()(const normalize::ReplaceString& step) const {
     size_t done = 0;
-    while (!step.from.empty()) {
+    while (true) {
       const size_t found = text.find(step.from, done);
       if (found == std::string_view::npos) {
         break;

@@ -28,7 +28,7 @@ struct Prepend {
   std::string text;  // before a text that is not empty
 };
 struct ReplaceString {
-  std::string from, to;
+  std::string from, to;  // `from` is not empty
 };
 struct ReplacePattern {
   std::shared_ptr<const Pattern> from;
