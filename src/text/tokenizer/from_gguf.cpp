@@ -142,18 +142,23 @@ class Builder {
     if (data_.add_space_prefix.value_or(false)) {
       parts_.pre_tokenizer.add(split::PrefixSpace{});
     }
-    if (type->punctuation) {
+    if (type->falcon) {
       parts_.pre_tokenizer.add(split::ByClass{&is_punctuation, SplitBehavior::contiguous});
     }
     for (const auto pattern : type->patterns) {
       COHORT_ASSIGN(Pattern compiled, Pattern::compile(pattern, limits_));
       parts_.pre_tokenizer.add(split::ByPattern{std::make_shared<const Pattern>(std::move(compiled))});
+      if (type->falcon && pattern == type->patterns.front()) {
+        // Its numbers are cut out of the byte alphabet, where some bytes of other characters look like superscripts.
+        parts_.pre_tokenizer.add(split::ByteAlphabet{});
+        parts_.pre_tokenizer.add(split::ByClass{&is_numeric, SplitBehavior::contiguous});
+      }
     }
     BpeConfig config;
     config.ignore_merges = type->ignore_merges;
-    config.byte_level = has_all_bytes(*parts_.vocabulary);
+    config.byte_level = !type->falcon && has_all_bytes(*parts_.vocabulary);
     config.unknown = data_.unk_id;
-    if (!config.byte_level) {
+    if (!config.byte_level && !type->falcon) {
       parts_.pre_tokenizer.add(split::ByteAlphabet{});
     }
     COHORT_ASSIGN(const MergeList list, merges());
@@ -249,12 +254,13 @@ class Builder {
     parts_.normalizer.add(normalize::ReplaceString{" ", std::string(kSpace)});
   }
 
-  static DecoderConfig space_decoder(bool prefix) {
+  DecoderConfig space_decoder(bool prefix) const {
     DecoderConfig decoder;
     decoder.steps.push_back(detoken::Replace{std::string(kSpace), " "});
     decoder.steps.push_back(detoken::ByteFallback{});
     decoder.strip_character = " ";
-    decoder.strip_left = prefix ? 1 : 0;
+    // SentencePiece takes back the space that it put in front, and every other one where it would not have kept it.
+    decoder.strip_left = data_.remove_extra_whitespaces.value_or(false) ? SIZE_MAX : prefix ? 1 : 0;
     return decoder;
   }
 

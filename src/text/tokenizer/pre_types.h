@@ -14,7 +14,7 @@ struct PreType {
   bool nfc = false;
   bool ignore_merges = false;
   bool add_bos = false;            // where the file does not say
-  bool punctuation = false;        // runs of punctuation are cut out before the patterns apply
+  bool falcon = false;             // Falcon's sequence: the patterns, with other cuts before and between (from_gguf.cpp)
   bool sentencepiece_bpe = false;  // characters instead of bytes, U+2581 for spaces
 };
 
