@@ -121,8 +121,9 @@ def compare_sentencepiece(report, family, route, engine, spm, documents, max_sho
     seconds = 0.0
     for data in documents:
         text = data.decode("utf-8", errors="replace")
-        # The library cuts text at NUL, and does not look for control symbols.
-        if "\x00" in text or "<tool>" in text:
+        # The library cuts text at NUL and does not look for control symbols; over a few ten thousand tokens its float sums decide
+        # between segmentations by their rounding.
+        if "\x00" in text or "<tool>" in text or (family.startswith("unigram") and len(data) > 100_000):
             continue
         data = text.encode()
         start = time.perf_counter()
