@@ -5,7 +5,7 @@
                                          conversations of template_conversations.py, and of the snippets of template_snippets.py
   template_compare.py random N [SEED] [--test PROGRAM]
                                          makes N random snippets, and has the test program (build/release/test_text) compare them
-  template_compare.py seeds FOLDER       writes templates and snippets as files, seeds for build/fuzz/fuzz_template
+  template_compare.py seeds FOLDER       writes the seeds of the fuzz target (tests/fuzz/seeds/template)
 """
 import copy
 import datetime
@@ -100,10 +100,13 @@ def write_fixtures():
 
 
 def write_seeds(folder):
-    from template_snippets import SNIPPETS
+    from template_snippets import CONTEXT, SNIPPETS
     folder.mkdir(parents=True, exist_ok=True)
-    for i, source in enumerate([path.read_text() for path in sorted(GOLDEN.glob("*.jinja"))] + SNIPPETS):
-        (folder / f"{i:05}.jinja").write_text(source)
+    for path in sorted(GOLDEN.glob("*.jinja")):
+        (folder / path.name).write_text(path.read_text())
+    good = [source for source in SNIPPETS if "expected" in outcome(render_snippet, source, CONTEXT)]
+    for i in range(0, len(good), 40):
+        (folder / f"snippets_{i // 40:02}.jinja").write_text("\n".join(good[i:i + 40]))
 
 
 # What cannot be compared: addresses, and what Python prints of objects that only it has.
