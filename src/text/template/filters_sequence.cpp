@@ -13,6 +13,11 @@ namespace {
 bool flag(const Arguments& arguments, size_t i) {
   return arguments.has(i) && truthy(arguments[i]);
 }
+/// The argument `reverse`, which Python wants to be a number; everything else is a flag by its truth.
+bool reverse_flag(const Arguments& arguments, size_t i) {
+  return arguments.has(i) && integer_argument(arguments[i], "reverse") != 0;
+}
+
 Value argument_or_none(const Arguments& arguments, size_t i) {
   return arguments.has(i) ? arguments[i] : Value::none();
 }
@@ -179,7 +184,7 @@ Value sort(Runtime& runtime, const Value& self, Arguments& arguments) {
     row.item = std::move(item);
     rows.push_back(std::move(row));
   }
-  sort_by_keys(runtime, rows, true, flag(arguments, 0));
+  sort_by_keys(runtime, rows, true, reverse_flag(arguments, 0));
   return runtime.list(items_of_rows(std::move(rows)));
 }
 
@@ -195,7 +200,7 @@ Value dictsort(Runtime& runtime, const Value& self, Arguments& arguments) {
     Value by_value = sort_key(runtime, AttributePath(), case_sensitive, by == "key" ? key : value);
     rows.push_back({{by_value}, runtime.tuple({key, value})});
   }
-  sort_by_keys(runtime, rows, false, flag(arguments, 2));
+  sort_by_keys(runtime, rows, false, reverse_flag(arguments, 2));
   return runtime.list(items_of_rows(std::move(rows)));
 }
 
