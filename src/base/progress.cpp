@@ -37,19 +37,26 @@ std::string human_bytes(uint64_t bytes) {
   return fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
-Progress::Progress(std::string what, std::FILE* stream)
+Progress::Progress(std::string what, std::FILE* stream, std::string unit)
     : what_(std::move(what)),
+      unit_(std::move(unit)),
       stream_(stream),
       terminal_(::isatty(::fileno(stream)) != 0),
       begin_(Clock::now()),
       next_(begin_ + (terminal_ ? Clock::duration::zero() : kLineEvery)) {}
 
+std::string Progress::amount(uint64_t count) const {
+  return unit_.empty() ? human_bytes(count) : fmt::format("{} {}", count, unit_);
+}
+
 std::string Progress::line(uint64_t done, uint64_t total, std::string_view note) const {
   double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1.0;
   double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
-  std::string text = fmt::format("{:3.0f}%  {} of {}", share * 100, human_bytes(done), human_bytes(total));
+  std::string text = fmt::format("{:3.0f}%  {} of {}", share * 100,
+                                 unit_.empty() ? human_bytes(done) : std::to_string(done), amount(total));
   if (seconds > 0.2 && done > 0) {
-    text += fmt::format("  {}/s", human_bytes(static_cast<uint64_t>(static_cast<double>(done) / seconds)));
+    const double rate = static_cast<double>(done) / seconds;
+    if (unit_.empty()) text += fmt::format("  {}/s", human_bytes(static_cast<uint64_t>(rate)));
     if (done < total) text += fmt::format("  {} left", human_seconds(seconds / share - seconds));
   }
   if (!note.empty()) text += fmt::format("  {}", note);

@@ -15,12 +15,13 @@ std::string human_bytes(uint64_t bytes);
 class Progress {
  public:
   /// `what`: the verb at the start of the line, e.g. "converting". The stream's kind decides the form.
-  Progress(std::string what, std::FILE* stream);
+  /// `unit`: what is counted ("windows"); empty: bytes.
+  Progress(std::string what, std::FILE* stream, std::string unit = {});
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   ~Progress() { clear(); }
 
-  /// `done` and `total` in bytes; `note` is what is being worked on. Cheap enough to call often.
+  /// `done` and `total` in the unit; `note` is what is being worked on. Cheap enough to call often.
   void update(uint64_t done, uint64_t total, std::string_view note);
   /// Removes the bar, so that ordinary lines can follow.
   void clear();
@@ -29,7 +30,9 @@ class Progress {
   using Clock = std::chrono::steady_clock;
   std::string line(uint64_t done, uint64_t total, std::string_view note) const;
 
-  std::string what_;
+  std::string amount(uint64_t count) const;
+
+  std::string what_, unit_;
   std::FILE* stream_;
   bool terminal_;
   bool drawn_ = false;

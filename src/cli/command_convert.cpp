@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <csignal>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -10,35 +9,11 @@
 #include "base/printable.h"
 #include "base/progress.h"
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "convert/convert.h"
 
 namespace cohort::cli {
 namespace {
-
-// A signal handler can reach nothing else.
-volatile std::sig_atomic_t interrupted = 0;
-
-/// While it lives, SIGINT and SIGTERM ask the work to stop instead of ending the process, so that it can tidy up.
-class InterruptGuard {
- public:
-  InterruptGuard() {
-    interrupted = 0;
-    struct sigaction action {};
-    action.sa_handler = [](int) { interrupted = 1; };
-    ::sigaction(SIGINT, &action, &old_int_);
-    ::sigaction(SIGTERM, &action, &old_term_);
-  }
-  InterruptGuard(const InterruptGuard&) = delete;
-  InterruptGuard& operator=(const InterruptGuard&) = delete;
-  ~InterruptGuard() {
-    ::sigaction(SIGINT, &old_int_, nullptr);
-    ::sigaction(SIGTERM, &old_term_, nullptr);
-  }
-
- private:
-  struct sigaction old_int_ {};
-  struct sigaction old_term_ {};
-};
 
 struct Arguments {
   std::string folder, output, type, name, pre;
@@ -48,7 +23,6 @@ struct Arguments {
 };
 
 constexpr size_t kMessageBytes = 4000;
-constexpr int kInterruptedExit = 130;  // as a shell reports a process that SIGINT ended
 
 std::string type_names() {
   std::string names;
@@ -89,7 +63,7 @@ int run(const Arguments& arguments) {
   }
   Progress progress("converting", stderr);
   options.progress = [&](const ConvertProgress& p) { progress.update(p.done_bytes, p.total_bytes, p.tensor); };
-  options.cancelled = [] { return interrupted != 0; };
+  options.cancelled = InterruptGuard::interrupted;
   InterruptGuard guard;
   auto report = convert(arguments.folder, arguments.output, options);
   progress.clear();

@@ -39,6 +39,9 @@ int main(int argc, char** argv) {
   cli::add_inspect_command(app, exit_code);
   cli::add_convert_command(app, exit_code);
   cli::add_synth_command(app, exit_code);
+  cli::add_imatrix_command(app, exit_code);
+  cli::add_quantize_command(app, exit_code);
+  cli::add_perplexity_command(app, exit_code);
   cli::add_doctor_command(app, exit_code);
   try {
     app.parse(with_two_dashes(argc, argv));

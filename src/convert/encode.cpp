@@ -9,7 +9,7 @@
 namespace cohort::convert_detail {
 namespace {
 
-constexpr int64_t kChunkValues = 1 << 18;  // values of one job: 1 MB of f32, which stays in the L2 cache
+constexpr int64_t kChunkValues = 1 << 16;  // values of one job: fits the L2 cache; low-bit encoders take 50 ms for it
 constexpr int64_t kChunksPerThread = 8;    // of one batch, so that threads of different speed end together
 
 /// Encodes consecutive output rows of a tensor.
@@ -33,7 +33,9 @@ class RowEncoder {
         continue;
       }
       decode_row(tensor_.source_type, in, row.data(), tensor_.cols);
-      auto encoded = encode_row(tensor_.type, row.data(), out, tensor_.cols);
+      const float* importance =
+          tensor_.importance.empty() ? nullptr : tensor_.importance[static_cast<size_t>(r / tensor_.rows)];
+      auto encoded = encode_row(tensor_.type, row.data(), out, tensor_.cols, importance);
       if (!encoded)
         return fail(encoded.error().code, "tensor '{}', row {}: {}", tensor_.name, r, encoded.error().message);
     }
@@ -65,27 +67,33 @@ Expected<void> encode_batch(const RowEncoder& encoder, int64_t begin, int64_t en
 
 }  // namespace
 
+Expected<void> write_tensor(const PlannedTensor& tensor, gguf::Writer& writer, ThreadTeam& team,
+                            const WriteHooks& hooks, ConvertProgress& progress) {
+  std::vector<std::byte> buffer;
+  RowEncoder encoder(tensor);
+  int64_t chunk = std::max<int64_t>(1, kChunkValues / tensor.cols);
+  int64_t batch = chunk * kChunksPerThread * team.size();
+  progress.tensor = tensor.name;
+  for (int64_t begin = 0; begin < tensor.total_rows(); begin += batch) {
+    if (hooks.cancelled && hooks.cancelled()) {
+      return fail(ErrorCode::cancelled, "interrupted after {} of {} bytes; nothing was written", progress.done_bytes,
+                  progress.total_bytes);
+    }
+    int64_t end = std::min(tensor.total_rows(), begin + batch);
+    buffer.resize(encoder.out_bytes() * static_cast<size_t>(end - begin));
+    COHORT_TRY(encode_batch(encoder, begin, end, chunk, buffer.data(), team));
+    COHORT_TRY(writer.write(buffer));
+    progress.done_bytes += buffer.size();
+    if (hooks.progress) hooks.progress(progress);
+  }
+  return {};
+}
+
 Expected<void> write_tensors(const Plan& plan, gguf::Writer& writer, ThreadTeam& team, const ConvertOptions& options) {
   ConvertProgress progress;
   for (const auto& tensor : writer.tensors()) progress.total_bytes += tensor.bytes;
-  std::vector<std::byte> buffer;
   for (const PlannedTensor& tensor : plan.tensors) {
-    RowEncoder encoder(tensor);
-    int64_t chunk = std::max<int64_t>(1, kChunkValues / tensor.cols);
-    int64_t batch = chunk * kChunksPerThread * team.size();
-    progress.tensor = tensor.name;
-    for (int64_t begin = 0; begin < tensor.total_rows(); begin += batch) {
-      if (options.cancelled && options.cancelled()) {
-        return fail(ErrorCode::cancelled, "interrupted after {} of {} bytes; nothing was written", progress.done_bytes,
-                    progress.total_bytes);
-      }
-      int64_t end = std::min(tensor.total_rows(), begin + batch);
-      buffer.resize(encoder.out_bytes() * static_cast<size_t>(end - begin));
-      COHORT_TRY(encode_batch(encoder, begin, end, chunk, buffer.data(), team));
-      COHORT_TRY(writer.write(buffer));
-      progress.done_bytes += buffer.size();
-      if (options.progress) options.progress(progress);
-    }
+    COHORT_TRY(write_tensor(tensor, writer, team, {options.progress, options.cancelled}, progress));
   }
   return {};
 }

@@ -8,6 +8,16 @@
 
 namespace cohort::convert_detail {
 
+struct WriteHooks {
+  std::function<void(const ConvertProgress&)> progress;
+  std::function<bool()> cancelled;
+};
+
+/// Writes the data of the writer's current tensor, with the whole team. Memory: a few MB per thread. Errors name the
+/// tensor.
+Expected<void> write_tensor(const PlannedTensor& tensor, gguf::Writer& writer, ThreadTeam& team,
+                            const WriteHooks& hooks, ConvertProgress& progress);
+
 /// Writes the data of all tensors of the plan, which `writer` has declared in the same order. Memory: a few MB per
 /// thread, whatever the model's size. Errors name the tensor.
 Expected<void> write_tensors(const Plan& plan, gguf::Writer& writer, ThreadTeam& team, const ConvertOptions& options);

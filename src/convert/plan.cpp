@@ -6,17 +6,10 @@
 #include <cmath>
 #include <span>
 
+#include "convert/mixes.h"
+
 namespace cohort::convert_detail {
 namespace {
-
-/// The type when rows do not divide into blocks: as llama.cpp falls back, so that both make the same file.
-TensorType fitting_type(TensorType type, int64_t cols) {
-  auto fits = [&](TensorType candidate) { return cols % type_info(candidate).block_values == 0; };
-  if (fits(type)) return type;
-  if (type == TensorType::q4_k && fits(TensorType::q5_0)) return TensorType::q5_0;
-  if (type == TensorType::q6_k && fits(TensorType::q8_0)) return TensorType::q8_0;
-  return TensorType::f16;
-}
 
 /// What a matrix becomes before fallbacks. The head (or the embedding that serves as head) touches every logit, so that
 /// 4-bit files keep it in Q6_K; the router decides everything after it and is tiny, so that it stays exact.

@@ -22,7 +22,8 @@ struct PlannedTensor {
   int64_t rows = 1;                          // of one slice
   int64_t cols = 1;
   std::vector<const std::byte*> slices;
-  int64_t rotary_head = 0;  // > 0: rows are heads of this size, whose halves are to be interleaved
+  std::vector<const float*> importance;  // of each slice [cols], or nullptr; empty: none
+  int64_t rotary_head = 0;               // > 0: rows are heads of this size, whose halves are to be interleaved
 
   int64_t total_rows() const { return rows * static_cast<int64_t>(slices.size()); }
   int64_t source_row(int64_t row) const {

@@ -14,6 +14,15 @@ namespace cohort {
 /// Validation switches of the reference (docs/NUMERICS.md, rule 4); the fast backends only know `canonical`.
 enum class ActivationMode { canonical, float_all, int8_all };
 
+/// Sees what enters the matrices of every step, for calibration.
+class MatrixInputObserver {
+ public:
+  virtual ~MatrixInputObserver() = default;
+  /// These rows of weight.cols values entered matrix `expert` of `weight`. Called from the thread that runs the step,
+  /// one call at a time; the pointers are valid during the call.
+  virtual void see(const Weight& weight, int64_t expert, std::span<const float* const> rows) = 0;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -26,6 +35,9 @@ class Backend {
   virtual Expected<StepStats> run(const Batch& batch, std::span<float> logits) = 0;
   /// Copies page `from` to page `to` in every layer (copy-on-write of a shared partial page).
   virtual void copy_page(int32_t from, int32_t to) = 0;
+  /// Shows the inputs of all matrices of the following steps, until nullptr is given; the results stay the same. Where
+  /// a value exists only in its int8 form, that is what is shown. unsupported: this backend cannot.
+  virtual Expected<void> observe(MatrixInputObserver* observer);
 };
 
 }  // namespace cohort

@@ -80,10 +80,7 @@ class Executor final : public CpuBackend {
 
   Expected<void> load(const PackProgress& progress) {
     COHORT_ASSIGN(weights_, WeightMemory::create(program_, team_, progress));
-    plan_ = compile(program_, weights_);
-    floats_.resize(plan_.float_widths.size());
-    quants_.resize(plan_.quants.size());
-    routes_.resize(plan_.values.size());
+    make_plan(false);
     for (const Stage& stage : plan_.stages) {
       if (stage.kind != Stage::Kind::experts) continue;
       const auto& action = std::get<op::Experts>(stage.op->action);
@@ -106,6 +103,11 @@ class Executor final : public CpuBackend {
     return {};
   }
   void copy_page(int32_t from, int32_t to) override { cache_.copy_page(from, to); }
+  Expected<void> observe(MatrixInputObserver* observer) override {
+    observer_ = observer;
+    make_plan(observer != nullptr);
+    return {};
+  }
   void set_profile(StepProfile* profile) override { profile_ = profile; }
   std::string plan_text() const override { return to_text(program_, plan_); }
   size_t packed_bytes() const override { return weights_.bytes(); }
@@ -124,6 +126,7 @@ class Executor final : public CpuBackend {
           run_rows(stage, rows);
           break;
         case Stage::Kind::linear:
+          if (observer_ != nullptr) show_linears(stage, rows);
           run_linears(stage, rows);
           break;
         case Stage::Kind::attend:
@@ -144,6 +147,14 @@ class Executor final : public CpuBackend {
   }
 
  private:
+  void make_plan(bool keep_inputs) {
+    plan_ = compile(program_, weights_, keep_inputs);
+    floats_.resize(plan_.float_widths.size());
+    quants_.clear();  // sizes may have changed
+    quants_.resize(plan_.quants.size());
+    routes_.resize(plan_.values.size());
+  }
+
   // --- values ---------------------------------------------------------------------------------------------------
   const ValuePlace& place(ValueId id) const { return plan_.values[static_cast<size_t>(id)]; }
   float* floats(ValueId id, int64_t row) {
@@ -332,6 +343,35 @@ class Executor final : public CpuBackend {
     }
   }
 
+  // --- the observer -----------------------------------------------------------------------------------------------
+  void show_linears(const Stage& stage, int64_t rows) {
+    for (const LinearItem& item : stage.linears) {
+      shown_.clear();
+      for (int64_t row = 0; row < rows; ++row) shown_.push_back(floats(item.input, row));
+      observer_->see(*item.matrix->source, 0, shown_);
+    }
+  }
+  void show_experts(const ExpertCall& call) {
+    for (const RouteGroups::Group& group : call.groups->groups()) {
+      shown_.clear();
+      for (int32_t i = 0; i < group.count; ++i) {
+        shown_.push_back(call.floats + call.groups->row_at(group.first + i) * call.matrices->gate->source->cols);
+      }
+      observer_->see(*call.matrices->gate->source, group.expert, shown_);
+      observer_->see(*call.matrices->up->source, group.expert, shown_);
+    }
+  }
+  void show_hidden(const ExpertCall& call) {
+    const auto inner = static_cast<size_t>(call.matrices->gate->source->rows);
+    std::vector<float> hidden;
+    for (const RouteGroups::Group& group : call.groups->groups()) {
+      experts_.read_hidden(group, hidden);
+      shown_.clear();
+      for (size_t i = 0; i < static_cast<size_t>(group.count); ++i) shown_.push_back(hidden.data() + i * inner);
+      observer_->see(*call.matrices->down->source, group.expert, shown_);
+    }
+  }
+
   // --- matrices ---------------------------------------------------------------------------------------------------
   RowChunk chunk_of(ValueId id, bool quantised, int64_t chunk, int64_t rows) {
     RowChunk x;
@@ -449,8 +489,10 @@ class Executor final : public CpuBackend {
                 distinct * static_cast<double>(matrices.gate->bytes() + matrices.up->bytes() + matrices.down->bytes()));
     if (profile_ != nullptr) profile_->serial_seconds += seconds_since(start);
     const auto op_of = [&](int64_t) { return stage.op; };
+    if (observer_ != nullptr) show_experts(call);
     run_jobs(
         experts_.gate_up_jobs(), [&](int64_t job, int thread) { experts_.gate_up(job, thread); }, op_of);
+    if (observer_ != nullptr) show_hidden(call);
     run_jobs(
         experts_.down_jobs(), [&](int64_t job, int thread) { experts_.down(job, thread); }, op_of);
   }
@@ -493,6 +535,8 @@ class Executor final : public CpuBackend {
     };
     std::vector<Entry> ops;
   };
+  MatrixInputObserver* observer_ = nullptr;
+  std::vector<const float*> shown_;
   StepProfile* profile_ = nullptr;
   std::vector<Busy> busy_;  // by thread
 };

@@ -144,6 +144,24 @@ void ExpertPass::gate_up(int64_t job, int thread) {
   }
 }
 
+void ExpertPass::read_hidden(const RouteGroups::Group& group, std::vector<float>& out) const {
+  const auto inner = static_cast<size_t>(inner_);
+  out.resize(static_cast<size_t>(group.count) * inner);
+  if (!call_.matrices->down->quantised) {
+    std::copy_n(h_floats_.begin() + group.first * inner_, out.size(), out.begin());
+    return;
+  }
+  for (int32_t i = 0; i < group.count; ++i) {
+    const int32_t first = i / kChunkRows * kChunkRows;
+    const ActivationChunk chunk = h_.at(group.first + first, std::min(group.count - first, kChunkRows));
+    for (size_t k = 0; k < inner; ++k) {
+      const int64_t at = static_cast<int64_t>(k) / kBlockValues * chunk.rows + (i - first);
+      out[static_cast<size_t>(i) * inner + k] =
+          chunk.d[at] * static_cast<float>(chunk.q[at * kBlockValues + static_cast<int64_t>(k) % kBlockValues]);
+    }
+  }
+}
+
 void ExpertPass::down(int64_t job, int thread) {
   Scratch& scratch = *scratch_[static_cast<size_t>(thread)];
   const Matrix& matrix = *call_.matrices->down;

@@ -46,6 +46,9 @@ class ExpertPass {
   int64_t down_jobs() const { return down_jobs_; }
   void gate_up(int64_t job, int thread);
   void down(int64_t job, int thread);
+  /// Between the two lists: what enters down for the rows of a group, [rows of the group, h], read back from its int8
+  /// form where that is what down multiplies.
+  void read_hidden(const RouteGroups::Group& group, std::vector<float>& out) const;
 
  private:
   struct Scratch {

@@ -9,7 +9,8 @@ namespace {
 
 class Compiler {
  public:
-  Compiler(const Program& program, const WeightMemory& weights) : program_(program), weights_(weights) {
+  Compiler(const Program& program, const WeightMemory& weights, bool keep_inputs)
+      : program_(program), weights_(weights), keep_inputs_(keep_inputs) {
     for (const ValueInfo& info : program.values) add_value(info.width, info.extent, info.kind);
     last_attend_.assign(program.cache_layers.size(), -1);
   }
@@ -102,11 +103,8 @@ class Compiler {
     return (matrix.quantised ? life(id).quant_made : life(id).made) + 1;
   }
   void read_by(const Matrix& matrix, ValueId id, int32_t stage) {
-    if (matrix.quantised) {
-      read_quant(id, stage);
-    } else {
-      read(id, stage);
-    }
+    if (matrix.quantised) read_quant(id, stage);
+    if (!matrix.quantised || keep_inputs_) read(id, stage);
   }
 
   void place_linear(const Matrix& matrix, const VectorWeight* bias, ValueId input, ValueId output, const Op& op) {
@@ -211,6 +209,7 @@ class Compiler {
 
   const Program& program_;
   const WeightMemory& weights_;
+  bool keep_inputs_;
   Plan plan_;
   std::vector<Life> lives_;
   std::vector<int32_t> last_attend_;
@@ -246,8 +245,8 @@ std::string_view name_of(RowItem::Kind kind) {
 
 }  // namespace
 
-Plan compile(const Program& program, const WeightMemory& weights) {
-  return Compiler(program, weights).compile();
+Plan compile(const Program& program, const WeightMemory& weights, bool keep_inputs) {
+  return Compiler(program, weights, keep_inputs).compile();
 }
 
 std::string to_text(const Program&, const Plan& plan) {

@@ -61,8 +61,9 @@ struct Plan {
   std::vector<QuantBufferSpec> quants;  // int8 buffers
 };
 
-/// Compiles `program`; the plan refers to its ops and to the matrices of `weights`.
-Plan compile(const Program& program, const WeightMemory& weights);
+/// Compiles `program`; the plan refers to its ops and to the matrices of `weights`. `keep_inputs`: the floats that
+/// enter a matrix live until it has run, although only their int8 form is multiplied.
+Plan compile(const Program& program, const WeightMemory& weights, bool keep_inputs = false);
 
 /// One line per stage: what is fused into it.
 std::string to_text(const Program& program, const Plan& plan);

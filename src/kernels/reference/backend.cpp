@@ -35,6 +35,10 @@ class ReferenceBackend final : public Backend {
   }
 
   void copy_page(int32_t from, int32_t to) override { cache_.copy_page(from, to); }
+  Expected<void> observe(MatrixInputObserver* observer) override {
+    observer_ = observer;
+    return {};
+  }
 
   Expected<StepStats> run(const Batch& batch, std::span<float> logits) override {
     const auto start = std::chrono::steady_clock::now();
@@ -101,7 +105,15 @@ class ReferenceBackend final : public Backend {
     }
   }
 
+  void show(const Weight& weight, ValueId input, int64_t rows) {
+    for (int64_t r = 0; observer_ != nullptr && r < rows; ++r) show_row(weight, 0, row_of(input, r));
+  }
+  void show_row(const Weight& weight, int64_t expert, const float* row) {
+    observer_->see(weight, expert, std::span(&row, 1));
+  }
+
   void run_op(const op::Linear& linear, const Op& op, const Batch&, int64_t rows) {
+    show(*linear.weight, op.inputs[0], rows);
     team_.run(rows, [&](int64_t r, int) {
       reference::linear_row(*linear.weight, 0, linear.bias, options_.activations, row_of(op.inputs[0], r),
                             row_of(op.output, r));
@@ -132,6 +144,7 @@ class ReferenceBackend final : public Backend {
 
   void run_op(const op::Route& route, const Op& op, const Batch&, int64_t rows) {
     routes(op.output).resize(static_cast<size_t>(rows));
+    show(*route.router, op.inputs[0], rows);
     // The router decides, it is not served through int8: a rounded router would pick other experts (float weights stay
     // f32 in every mode).
     const ActivationMode mode =
@@ -144,10 +157,27 @@ class ReferenceBackend final : public Backend {
   }
 
   void run_op(const op::Experts& experts, const Op& op, const Batch&, int64_t rows) {
+    if (observer_ != nullptr) {
+      run_shown(experts, op, rows);
+      return;
+    }
     team_.run(rows, [&](int64_t r, int) {
       reference::experts_row(experts, routes(op.inputs[1])[static_cast<size_t>(r)], options_.activations,
                              row_of(op.inputs[0], r), row_of(op.output, r));
     });
+  }
+
+  /// One row after another: the observer is called from one thread.
+  void run_shown(const op::Experts& experts, const Op& op, int64_t rows) {
+    for (int64_t r = 0; r < rows; ++r) {
+      const auto& slots = routes(op.inputs[1])[static_cast<size_t>(r)];
+      for (const RouteSlot& slot : slots) {
+        show_row(*experts.gate, slot.expert, row_of(op.inputs[0], r));
+        show_row(*experts.up, slot.expert, row_of(op.inputs[0], r));
+      }
+      reference::experts_row(experts, slots, options_.activations, row_of(op.inputs[0], r), row_of(op.output, r),
+                             [&](int64_t expert, const float* hidden) { show_row(*experts.down, expert, hidden); });
+    }
   }
 
   void run_op(const op::Scale& scale, const Op& op, const Batch&, int64_t) {
@@ -177,6 +207,7 @@ class ReferenceBackend final : public Backend {
   std::vector<std::vector<float>> floats_;                   // by value id
   std::vector<std::vector<std::vector<RouteSlot>>> routes_;  // by value id, row
   StepStats stats_;
+  MatrixInputObserver* observer_ = nullptr;
 };
 
 }  // namespace

@@ -117,7 +117,7 @@ std::vector<RouteSlot> route_row(const op::Route& route, std::span<const float> 
 }
 
 void experts_row(const op::Experts& experts, std::span<const RouteSlot> slots, ActivationMode mode, const float* x,
-                 float* y) {
+                 float* y, const HiddenSink& hidden) {
   const auto inner = static_cast<size_t>(experts.gate->rows);
   std::vector<float> gate(inner), up(inner), out(static_cast<size_t>(experts.down->rows));
   for (size_t s = 0; s < slots.size(); ++s) {
@@ -125,6 +125,7 @@ void experts_row(const op::Experts& experts, std::span<const RouteSlot> slots, A
     linear_row(*experts.gate, expert, nullptr, mode, x, gate.data());
     linear_row(*experts.up, expert, nullptr, mode, x, up.data());
     gate_row(experts.activation, gate.data(), up.data(), experts.gate->rows, gate.data());
+    if (hidden) hidden(expert, gate.data());
     linear_row(*experts.down, expert, nullptr, mode, gate.data(), out.data());
     for (size_t i = 0; i < out.size(); ++i)
       y[i] = s == 0 ? slots[s].weight * out[i] : std::fma(slots[s].weight, out[i], y[i]);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -25,9 +26,11 @@ void linear_row(const Weight& weight, int64_t expert, const VectorWeight* bias, 
 /// per-expert scale. NaN logits are never preferred over numbers; the expert index is always valid.
 std::vector<RouteSlot> route_row(const op::Route& route, std::span<const float> logits);
 
-/// y[cols of x] = the weighted sum over slots of down(act(gate x) * (up x)) (rule 5).
+/// y[cols of x] = the weighted sum over slots of down(act(gate x) * (up x)) (rule 5). `hidden` is shown what enters
+/// down of every slot's expert.
+using HiddenSink = std::function<void(int64_t expert, const float* hidden)>;
 void experts_row(const op::Experts& experts, std::span<const RouteSlot> slots, ActivationMode mode, const float* x,
-                 float* y);
+                 float* y, const HiddenSink& hidden = {});
 
 /// act(gate) * up.
 void gate_row(Activation activation, const float* gate, const float* up, int64_t count, float* y);
