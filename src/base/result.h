@@ -26,7 +26,7 @@ tl::unexpected<Error> fail(ErrorCode code, fmt::format_string<Args...> format, A
       return tl::unexpected<::cohort::Error>(cohort_try_result.error()); \
     }                                                                    \
   } while (false)
-
+// A declaration and a name stand without parentheses. NOLINTBEGIN(bugprone-macro-parentheses)
 /// Declares `declaration` from the value of `expression`, or returns its error: `COHORT_ASSIGN(auto file, open(path));`
 #define COHORT_ASSIGN(declaration, expression) \
   COHORT_ASSIGN_IMPL(declaration, expression, COHORT_CONCAT(cohort_value_, __LINE__))
@@ -38,3 +38,4 @@ tl::unexpected<Error> fail(ErrorCode code, fmt::format_string<Args...> format, A
   declaration = std::move(*name)
 #define COHORT_CONCAT(a, b) COHORT_CONCAT_IMPL(a, b)
 #define COHORT_CONCAT_IMPL(a, b) a##b
+// NOLINTEND(bugprone-macro-parentheses)
