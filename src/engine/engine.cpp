@@ -67,8 +67,9 @@ Batch Engine::Impl::make_batch(std::span<const int32_t> rows) const {
     const Sequence& s = roster->running()[i];
     batch.sequences.push_back({batch.rows(), rows[i], s.cached, s.pages});
     for (int32_t r = 0; r < rows[i]; ++r) {
-      batch.tokens.push_back(s.tokens[static_cast<size_t>(s.cached + r)]);
-      batch.positions.push_back(s.cached + r);
+      const int32_t position = s.cached + r;
+      batch.tokens.push_back(s.tokens[static_cast<size_t>(position)]);
+      batch.positions.push_back(position);
     }
     if (rows[i] == s.missing()) batch.sampled_rows.push_back(batch.rows() - 1);
   }

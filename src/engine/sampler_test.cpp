@@ -62,7 +62,7 @@ TEST(Sampler, SeedPositionAndStreamDecide) {
   for (size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i % 7) * 0.1F;
   SamplingParams p = plain();
   EXPECT_EQ(pick(logits, p), pick(logits, p));
-  const auto differs = [&](SamplingParams other, uint32_t position) {
+  const auto differs = [&](const SamplingParams& other, uint32_t position) {
     int different = 0;
     for (uint32_t i = 0; i < 20; ++i) different += pick(logits, p, {0}, i) != pick(logits, other, {0}, i + position);
     return different > 10;

@@ -56,6 +56,7 @@ double seconds_of(const std::function<void()>& work) {
 double median_seconds(int repeats, const std::function<void()>& work) {
   work();  // warm-up
   std::vector<double> seconds;
+  seconds.reserve(static_cast<size_t>(repeats));
   for (int i = 0; i < repeats; ++i) seconds.push_back(seconds_of(work));
   std::ranges::nth_element(seconds, seconds.begin() + repeats / 2);
   return seconds[static_cast<size_t>(repeats / 2)];

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <latch>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -179,7 +180,7 @@ Expected<std::vector<ServeBenchLevel>> bench_server(const ServeBenchOptions& o,
   }
   COHORT_ASSIGN(const double per_word, tokens_per_word(o, address));
   const auto words_for = [&](int32_t tokens) {
-    return std::max(1, static_cast<int32_t>(static_cast<double>(tokens) / per_word + 0.5));
+    return std::max(1, static_cast<int32_t>(std::lround(static_cast<double>(tokens) / per_word)));
   };
   const std::string shared = o.shared_prefix_tokens > 0 ? words(2, words_for(o.shared_prefix_tokens)) : "";
   // Every request of the run has words of its own, so that no prompt is in a cache by accident.

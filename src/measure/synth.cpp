@@ -105,6 +105,7 @@ Expected<void> write_vector(gguf::Writer& writer, const SynthTensor& tensor, uin
 
 std::vector<std::string_view> synth_type_names() {
   std::vector<std::string_view> names;
+  names.reserve(std::size(kFileTypes));
   for (const FileType& type : kFileTypes) names.push_back(type.name);
   return names;
 }

@@ -263,6 +263,7 @@ constexpr int32_t kGemmaLayers = 30;
 
 std::vector<std::string_view> synth_config_names() {
   std::vector<std::string_view> names;
+  names.reserve(std::size(kPresets) + 2);
   for (const Preset& preset : kPresets) names.push_back(preset.name);
   names.insert(names.end(), {kGemma, kDiffusion});
   return names;

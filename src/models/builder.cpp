@@ -33,7 +33,7 @@ ValueId ProgramBuilder::append(const std::string& name, Action action, std::vect
   const bool sampled = std::holds_alternative<op::Gather>(action) ||
                        (!inputs.empty() && program_.values[static_cast<size_t>(inputs[0])].extent == Extent::sampled);
   program_.values.push_back({qualified(name), width, sampled ? Extent::sampled : Extent::rows, kind});
-  program_.ops.push_back({qualified(name), layer_, std::move(inputs), id, std::move(action)});
+  program_.ops.push_back({qualified(name), layer_, std::move(inputs), id, action});
   return id;
 }
 

@@ -36,7 +36,8 @@ TEST(RouteGroups, EveryRouteIsInTheGroupOfItsExpertOnceAndInOrder) {
       EXPECT_LE(group.count, previous);
       EXPECT_TRUE(seen.insert(group.expert).second);
       for (int32_t i = 0; i < group.count; ++i) {
-        const int32_t route = groups.order()[static_cast<size_t>(next + i)];
+        const int32_t at = next + i;
+        const int32_t route = groups.order()[static_cast<size_t>(at)];
         EXPECT_EQ(routes[static_cast<size_t>(route)], group.expert);
         EXPECT_EQ(groups.place()[static_cast<size_t>(route)], next + i);
         EXPECT_EQ(groups.row_at(next + i), route / top_k);

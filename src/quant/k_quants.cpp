@@ -97,8 +97,8 @@ struct Q6_K {  // ql128, qh64, 16 int8 scales, d; each half of 128 values has 64
   static constexpr int values = 256, bytes = 210;
   static void unpack(const uint8_t* block, int part, CodeBlock& out) {
     plain_block(out, load_f16(block + 208));
-    out.scale[0] = static_cast<int8_t>(block[192 + 2 * part]);
-    out.scale[1] = static_cast<int8_t>(block[193 + 2 * part]);
+    out.scale[0] = static_cast<int8_t>(block[192 + 2 * part]);  // NOLINT(bugprone-signed-char-misuse): is signed
+    out.scale[1] = static_cast<int8_t>(block[193 + 2 * part]);  // NOLINT(bugprone-signed-char-misuse): is signed
     const int quarter = part % 4;
     const uint8_t* low = block + 64 * (part / 4) + 32 * (quarter % 2);
     const uint8_t* high = block + 128 + 32 * (part / 4);

@@ -26,6 +26,7 @@ void error_weights(const float* x, const float* importance, int n, float* weight
 inline float nearest_code(float t, float top) {
   const float low = t > 0 ? t : 0;
   const float clamped = low < top ? low : top;
+  // The sum is rounded once, too, as in the files that others wrote. NOLINTNEXTLINE(bugprone-incorrect-roundings)
   return static_cast<float>(static_cast<int32_t>(clamped + 0.5f));
 }
 

@@ -26,7 +26,7 @@ TestBytes header(uint64_t tensors, uint64_t entries, uint32_t version = 3) {
 }
 
 /// A header with one tensor entry, padded, and `data` bytes after it.
-std::string one_tensor(std::vector<uint64_t> shape, uint32_t type, uint64_t offset, size_t data) {
+std::string one_tensor(const std::vector<uint64_t>& shape, uint32_t type, uint64_t offset, size_t data) {
   TestBytes bytes = header(1, 0);
   bytes.string("t").put<uint32_t>(static_cast<uint32_t>(shape.size()));
   for (uint64_t dimension : shape) bytes.put(dimension);

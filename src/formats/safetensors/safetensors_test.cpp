@@ -212,7 +212,9 @@ TEST(SafetensorsWrite, ReadsBackTheSame) {
   auto opened = Folder::open(folder.path());
   ASSERT_TRUE(opened.has_value()) << opened.error().message;
   ASSERT_EQ(opened->tensors().size(), 2u);
-  EXPECT_EQ(std::memcmp(opened->find("f")->data, numbers.data(), 24), 0);
+  std::vector<float> read(numbers.size());
+  std::memcpy(read.data(), opened->find("f")->data, 24);
+  EXPECT_EQ(read, numbers);
   EXPECT_EQ(opened->find("f")->shape, (std::vector<int64_t>{2, 3}));
   EXPECT_EQ(std::memcmp(opened->find("u")->data, bytes.data(), 3), 0);
 }

@@ -53,6 +53,7 @@ struct World {
     for (const Timeline& t : c.timelines) {
       const int32_t needed = (t.first_position + t.rows + kPagePositions - 1) / kPagePositions;
       std::vector<int32_t> own;
+      own.reserve(static_cast<size_t>(needed));
       for (int32_t i = 0; i < needed; ++i)
         own.push_back(i < t.shared_pages ? pages.back()[static_cast<size_t>(i)] : used++);
       pages.push_back(own);
@@ -217,8 +218,10 @@ TEST(attention, plan_covers_every_row_once_and_splits_only_when_few) {
   for (int threads : {1, 2, 16, 128}) {
     const AttentionPlan plan(attend, batch, kernels, threads);
     std::vector<int32_t> splits(3 * 4);
-    for (const AttentionJob& job : plan.jobs())
-      splits[static_cast<size_t>(job.sequence * 4 + job.kv_head)] += job.splits;
+    for (const AttentionJob& job : plan.jobs()) {
+      const int32_t at = job.sequence * 4 + job.kv_head;
+      splits[static_cast<size_t>(at)] += job.splits;
+    }
     for (int32_t s = 0; s < 3; ++s) {
       for (int32_t h = 0; h < 4; ++h) EXPECT_EQ(splits[static_cast<size_t>(s * 4 + h)], 5000 * s / kSplitPositions + 1);
     }

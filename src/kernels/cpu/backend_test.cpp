@@ -201,7 +201,7 @@ TEST(CpuBackend, ARowIsTheSameAloneAndInCompany) {
       Batch alone;
       alone.sequences.push_back({0, sequence.rows, sequence.first_position, sequence.pages});
       for (int32_t r = 0; r < sequence.rows; ++r) {
-        const auto row = static_cast<size_t>(sequence.first_row + r);
+        const auto row = static_cast<size_t>(sequence.first_row) + static_cast<size_t>(r);
         alone.tokens.push_back(batch.tokens[row]);
         alone.positions.push_back(batch.positions[row]);
         alone.sampled_rows.push_back(r);

@@ -226,6 +226,7 @@ void read_block(const std::byte* tile, const PackedShape& shape, int64_t block, 
       break;
     case ScaleStore::k_sixteen:
       out.d[0] = out.d[1] = half_at(2 * lane);
+      // These scales are signed. NOLINTNEXTLINE(bugprone-signed-char-misuse)
       for (int half = 0; half < 2; ++half) out.scale[half] = load<int8_t>(at + 32 + 32 * in_super + 16 * half + lane);
       break;
     case ScaleStore::wide:

@@ -108,6 +108,7 @@ TEST(cpu_linear, float_rows_equal_the_reference) {
         for (Isa isa : available_isas()) {
           std::vector<float> out(expected.size());
           std::vector<float*> outputs;
+          outputs.reserve(static_cast<size_t>(rows));
           for (int32_t r = 0; r < rows; ++r) outputs.push_back(out.data() + r * shape.outputs);
           linear_kernels(isa).float_rows({owned.weight.slices[0], row_bytes(type, shape.cols), type, inputs.data(),
                                           outputs.data(), shape.cols, rows, static_cast<int32_t>(shape.outputs)});

@@ -64,6 +64,7 @@ class FileMaps {
     const auto last = (reinterpret_cast<uintptr_t>(begin) + size) / page * page;
     if (last <= first) return;
     for (const auto& [from, to] : ranges_) {
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): the address of a page is a number
       if (from <= first && last <= to) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
     }
   }
