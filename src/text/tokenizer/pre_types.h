@@ -13,8 +13,8 @@ struct PreType {
   std::vector<std::string_view> patterns;  // applied one after the other, matches isolated
   bool nfc = false;
   bool ignore_merges = false;
-  bool add_bos = false;            // where the file does not say
-  bool falcon = false;             // Falcon's sequence: the patterns, with other cuts before and between (from_gguf.cpp)
+  bool add_bos = false;  // where the file does not say
+  bool falcon = false;   // Falcon's sequence: the patterns, with other cuts before and between (from_gguf.cpp)
   bool sentencepiece_bpe = false;  // characters instead of bytes, U+2581 for spaces
 };
 
