@@ -34,6 +34,12 @@ if(COHORT_KERNELS_ONLY)
   return()
 endif()
 
+# The command line, as people run it.
+if(TARGET cohort)
+  add_dependencies(test_cli cohort)
+  target_compile_definitions(test_cli PRIVATE COHORT_PROGRAM="$<TARGET_FILE:cohort>")
+endif()
+
 # What tools/tokenizer_compare.py talks to.
 add_executable(tokenize_tool ${CMAKE_SOURCE_DIR}/tests/support/tokenize_tool.cpp)
 target_link_libraries(tokenize_tool PRIVATE cohort_core)

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -175,6 +176,31 @@ Expected<std::string> read_text_file(const std::filesystem::path& path, size_t l
                 limit);
   }
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+Expected<std::string> read_text_stream(const std::filesystem::path& path, size_t limit) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return fail(code_of_errno(), "cannot open '{}': {}", path.string(), reason());
+  constexpr size_t kPiece = size_t{1} << 16;
+  std::string text;
+  while (true) {
+    const size_t done = text.size();
+    text.resize(done + kPiece);
+    const ssize_t got = ::read(fd, text.data() + done, kPiece);
+    if (got < 0 && errno != EINTR) {
+      auto error = fail(ErrorCode::io, "cannot read '{}': {}", path.string(), reason());
+      ::close(fd);
+      return error;
+    }
+    text.resize(done + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    if (got == 0 || text.size() > limit) break;
+  }
+  ::close(fd);
+  if (text.size() > limit) {
+    return fail(ErrorCode::invalid_argument, "'{}' has more than {} bytes, the most that are read", path.string(),
+                limit);
+  }
+  return text;
 }
 
 }  // namespace cohort

@@ -61,5 +61,8 @@ class AtomicFileWriter {
 
 /// The whole file as a string; at most `limit` bytes.
 Expected<std::string> read_text_file(const std::filesystem::path& path, size_t limit = size_t{1} << 30);
+/// The same for what people name on a command line: also pipes and terminals (/dev/stdin, a shell's <(...)), read to
+/// their end.
+Expected<std::string> read_text_stream(const std::filesystem::path& path, size_t limit);
 
 }  // namespace cohort

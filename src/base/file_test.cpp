@@ -2,10 +2,13 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <fstream>
+#include <thread>
 
 #include "base/test_disk_full.h"
 #include "base/test_folder.h"
@@ -110,6 +113,22 @@ TEST(ReadTextFile, HasALimit) {
   auto path = folder.write("text", "12345");
   EXPECT_EQ(*read_text_file(path, 5), "12345");
   EXPECT_FALSE(read_text_file(path, 4).has_value());
+}
+
+TEST(ReadTextStream, ReadsPipesAndFilesToTheirEnd) {
+  TestFolder folder;
+  const std::string long_text(200000, 'x');
+  EXPECT_EQ(*read_text_stream(folder.write("text", long_text), 200000), long_text);
+  EXPECT_EQ(*read_text_stream(folder.write("empty", ""), 0), "");
+  EXPECT_EQ(read_text_stream(folder.write("text", long_text), 199999).error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(read_text_stream(folder / "none", 10).error().code, ErrorCode::not_found);
+  EXPECT_EQ(read_text_stream(folder.path(), 10).error().code, ErrorCode::io);
+  EXPECT_EQ(read_text_stream("/dev/zero", 100000).error().code, ErrorCode::invalid_argument);
+  const auto pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::thread writer([&] { std::ofstream(pipe) << long_text; });
+  EXPECT_EQ(*read_text_stream(pipe, 200000), long_text);
+  writer.join();
 }
 
 }  // namespace

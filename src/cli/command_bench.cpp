@@ -6,7 +6,9 @@
 
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
+#include "cli/values.h"
 #include "engine/backend_choice.h"
+#include "engine/limits.h"
 #include "measure/machine.h"
 #include "measure/steps.h"
 
@@ -50,25 +52,29 @@ void add_bench_steps_command(CLI::App& bench, int& exit_code) {
   CLI::App* command = bench.add_subcommand("steps", "Speed of steps at each number of streams");
   add_engine_flags(*command, a->steps.engine);
   command->add_option("--npp", a->steps.prompt_tokens, "Prompt tokens of each stream (also -npp)")
+      ->check(whole_number(1, 1 << 24))
       ->type_name("N")
       ->capture_default_str();
   command->add_option("--ntg", a->steps.generated_tokens, "Generated tokens of each stream (also -ntg)")
+      ->check(whole_number(1, 1 << 24))
       ->type_name("N")
       ->capture_default_str();
   command->add_option("--npl", a->steps.streams, "Numbers of streams, separated by commas (also -npl)")
       ->delimiter(',')
+      ->check(whole_number(1, kMaxStreams))
       ->type_name("N,N,...")
       ->capture_default_str();
   command->add_option("-r,--repeats", a->steps.repeats, "Repeats; the median counts")
+      ->check(whole_number(1, 1000))
       ->type_name("N")
       ->capture_default_str();
   command->add_option("--bandwidth", a->bandwidth, "GB/s that the roofline refers to (default: measured now; 0: none)")
       ->type_name("GB/s")
-      ->check(CLI::NonNegativeNumber);
+      ->check(number(0, 1e6));
   command->add_flag("--same", a->steps.shared_tokens,
                     "Best case: all streams get the same tokens, so that they choose the same experts");
   command->add_option("-o,--output", a->output, "md, csv or json")
-      ->check(CLI::IsMember({"md", "csv", "json"}))
+      ->check(one_of({"md", "csv", "json"}))
       ->capture_default_str();
   command->callback([a, &exit_code] { exit_code = run(*a); });
 }

@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "cli/commands.h"
+#include "cli/values.h"
 #include "measure/serve_bench.h"
 
 namespace cohort::cli {
@@ -70,29 +71,29 @@ void add_bench_serve_command(CLI::App& bench, int& exit_code) {
   command->add_option("--concurrency", o.concurrency, "Numbers of clients")
       ->delimiter(',')
       ->type_name("N,N,...")
-      ->check(CLI::Range(1, 4096))
+      ->check(whole_number(1, 4096))
       ->capture_default_str();
   command->add_option("--prompt-tokens", o.prompt_tokens, "Tokens of each prompt, about; prompts differ")
       ->type_name("N")
-      ->check(CLI::Range(1, 1 << 24))
+      ->check(whole_number(1, 1 << 24))
       ->capture_default_str();
   command->add_option("--shared-prefix-tokens", o.shared_prefix_tokens, "Of those, tokens that all prompts begin with")
       ->type_name("N")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0, 1 << 24))
       ->capture_default_str();
   command->add_option("--max-tokens", o.max_tokens, "New tokens of each request")
       ->type_name("N")
-      ->check(CLI::Range(1, 1 << 24))
+      ->check(whole_number(1, 1 << 24))
       ->capture_default_str();
   command->add_option("-r,--repeats", o.repeats, "Repeats of each level, after one that is not counted")
       ->type_name("N")
-      ->check(CLI::Range(1, 1000))
+      ->check(whole_number(1, 1000))
       ->capture_default_str();
   command->add_flag(
       "--allow-eos", [a](int64_t count) { a->bench.ignore_eos = count == 0; },
       "Do not send ignore_eos, which some servers refuse");
   command->add_option("-o,--output", a->format, "md, csv or json")
-      ->check(CLI::IsMember({"md", "csv", "json"}))
+      ->check(one_of({"md", "csv", "json"}))
       ->capture_default_str();
   command->add_option("--csv", a->csv, "Write the figures to this file, too")->type_name("FILE");
   command->add_option("--plot", a->plot, "Write an SVG plot to this file")->type_name("FILE");

@@ -10,7 +10,9 @@
 #include "base/progress.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/values.h"
 #include "convert/convert.h"
+#include "engine/limits.h"
 
 namespace cohort::cli {
 namespace {
@@ -64,7 +66,7 @@ int run(const Arguments& arguments) {
   Progress progress("converting", stderr);
   options.progress = [&](const ConvertProgress& p) { progress.update(p.done_bytes, p.total_bytes, p.tensor); };
   options.cancelled = InterruptGuard::interrupted;
-  InterruptGuard guard;
+  const InterruptGuard guard;
   auto report = convert(arguments.folder, arguments.output, options);
   progress.clear();
   if (!report) {
@@ -98,7 +100,10 @@ void add_convert_command(CLI::App& app, int& exit_code) {
         if (info != nullptr && std::find(types.begin(), types.end(), info->type) != types.end()) return {};
         return fmt::format("'{}' is no type that can be converted to; {} are", text, type_names());
       });
-  command->add_option("--jobs", arguments->jobs, "Threads (default: all)")->type_name("N")->check(CLI::Range(1, 1024));
+  command->add_option("--jobs", arguments->jobs, "Threads (0: one per core)")
+      ->type_name("N")
+      ->check(whole_number(0, kMaxThreads))
+      ->capture_default_str();
   command->add_option("--name", arguments->name, "Name of the model in the file (default: the folder's)")
       ->type_name("TEXT");
   command->add_option("--pre", arguments->pre, "Name of the pre-tokenizer (default: recognised by its patterns)")

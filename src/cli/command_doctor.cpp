@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/values.h"
+#include "engine/limits.h"
 #include "measure/machine.h"
 
 namespace cohort::cli {
@@ -35,9 +37,10 @@ int run(const Arguments& arguments) {
 void add_doctor_command(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("doctor", "Measure this machine and say what will be used");
-  command->add_option("-t,--threads", arguments->threads, "Threads to measure with (0: all that may be used)");
+  command->add_option("-t,--threads", arguments->threads, "Threads to measure with (0: all that may be used)")
+      ->check(whole_number(0, kMaxThreads));
   command->add_option("--repeats", arguments->repeats, "Repeats of each measurement, of which the median counts")
-      ->check(CLI::Range(1, 1000));
+      ->check(whole_number(1, 1000));
   command->add_flag("--json", arguments->json, "Report as JSON");
   command->callback([arguments, &exit_code] { exit_code = run(*arguments); });
 }

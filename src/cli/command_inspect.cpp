@@ -8,6 +8,8 @@
 
 #include "base/printable.h"
 #include "cli/commands.h"
+#include "cli/values.h"
+#include "engine/limits.h"
 #include "measure/inspect_file.h"
 #include "measure/inspect_program.h"
 
@@ -80,12 +82,14 @@ void add_inspect_command(CLI::App& app, int& exit_code) {
   command
       ->add_option("-c,--context", arguments->context,
                    "Context for the memory figures (0: what the model was made for)")
+      ->check(whole_number(0, kMaxContextOption))
       ->type_name("N");
   command->add_option("--np,--streams", arguments->streams, "Streams for the memory figures")
       ->type_name("N")
-      ->check(CLI::Range(1, 65536))
+      ->check(whole_number(1, kMaxStreams))
       ->capture_default_str();
   command->add_option("--kv-type", arguments->kv_type, "Type of the KV cache: f32, f16, bf16")
+      ->check(one_of({"f32", "f16", "bf16"}))
       ->type_name("TYPE")
       ->capture_default_str();
   command->add_flag("--json", arguments->json, "Report as JSON");

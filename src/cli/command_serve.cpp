@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
+#include "cli/values.h"
 #include "models/model.h"
 #include "server/server.h"
 
@@ -51,6 +52,7 @@ void print_start(const server::Server& server, const server::ServerOptions& o) {
     fmt::print("The pages hold {} positions, fewer than all streams may have: then streams wait for each other.\n",
                int64_t{c.pages} * c.page_positions);
   }
+  if (const std::string note = kv_note(o.engine, c); !note.empty()) fmt::print("{}\n", note);
   if (!ready->text.chat_template_problem.empty())
     fmt::print("The model's chat template cannot be used: {}\n", ready->text.chat_template_problem);
   const std::string key = o.service.api_key.empty() ? "" : " -H 'Authorization: Bearer KEY'";
@@ -115,6 +117,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
       ->envname("COHORT_HOST")
       ->capture_default_str();
   command->add_option("--port", o->http.port, "Port (0: any that is free)")
+      ->check(whole_number(0, 65535))
       ->type_name("PORT")
       ->envname("COHORT_PORT")
       ->capture_default_str();
@@ -130,22 +133,23 @@ void add_serve_command(CLI::App& app, int& exit_code) {
         return origin.find_first_of("\r\n") == std::string::npos ? std::string() : "an origin is one line";
       });
   command->add_option("--queue", o->service.queue_limit, "Streams that may wait beside those that run; more get a 503")
+      ->check(whole_number(0, 1 << 30))
       ->type_name("N")
       ->capture_default_str();
   command->add_option("--http-threads", o->http.threads, "Threads for connections, JSON and tokenisation")
       ->type_name("N")
-      ->check(CLI::Range(1, 256))
+      ->check(whole_number(1, 256))
       ->capture_default_str();
   command->add_option("--max-body-mib", *body_mib, "Largest request, in MiB")
       ->type_name("N")
-      ->check(CLI::Range(0.001, 4096.0))
+      ->check(number(0.001, 4096))
       ->capture_default_str();
   command
       ->add_option("--prefill-stall-ms", o->engine.prefill_stall_ms,
                    "How much longer a step of running streams may take because others' prompts are read (0: as long as "
                    "the step itself takes)")
       ->type_name("MS")
-      ->check(CLI::Range(0.0, 60000.0))
+      ->check(number(0, 60000))
       ->capture_default_str();
   command->add_flag(
       "--no-prefix-cache", [o](int64_t count) { o->engine.prefix_cache = count == 0; },

@@ -9,6 +9,8 @@
 
 #include "base/memory.h"
 #include "cli/commands.h"
+#include "cli/values.h"
+#include "engine/limits.h"
 #include "measure/synth.h"
 
 namespace cohort::cli {
@@ -16,6 +18,7 @@ namespace {
 
 int run(SynthOptions& options) {
   using Clock = std::chrono::steady_clock;
+  if (options.threads == 0) options.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   const bool terminal = isatty(STDERR_FILENO) != 0;
   const auto start = Clock::now();
   int shown = -1;
@@ -42,7 +45,7 @@ int run(SynthOptions& options) {
 
 void add_synth_command(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<SynthOptions>();
-  options->threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  options->threads = 0;
   CLI::App* command =
       app.add_subcommand("synth", "Write a model of random weights in the shapes of a real architecture");
   command
@@ -51,9 +54,18 @@ void add_synth_command(CLI::App& app, int& exit_code) {
       ->required();
   command->add_option("--type", options->type, fmt::format("{}", fmt::join(synth_type_names(), ", ")))->required();
   command->add_option("-o,--output", options->output, "GGUF file to write")->required();
-  command->add_option("--layers", options->layers, "Layers (0: as many as the model has)");
-  command->add_option("--seed", options->seed, "The same seed gives the same file");
-  command->add_option("-t,--threads", options->threads, "Threads");
+  command->add_option("--layers", options->layers, "Layers (0: as many as the model has)")
+      ->type_name("N")
+      ->check(whole_number(0, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--seed", options->seed, "The same seed gives the same file")
+      ->type_name("S")
+      ->check(whole_number(0, INT64_MAX))
+      ->capture_default_str();
+  command->add_option("-t,--threads", options->threads, "Threads (0: one per core)")
+      ->type_name("N")
+      ->check(whole_number(0, kMaxThreads))
+      ->capture_default_str();
   command->callback([options, &exit_code] { exit_code = run(*options); });
 }
 

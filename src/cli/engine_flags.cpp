@@ -5,6 +5,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/values.h"
+#include "engine/limits.h"
+
 namespace cohort::cli {
 
 void add_engine_flags(CLI::App& command, EngineOptions& o) {
@@ -16,18 +19,22 @@ void add_engine_flags(CLI::App& command, EngineOptions& o) {
   command
       .add_option("-c,--context", o.context,
                   "Positions a stream may have, prompt included (0: what the model was made for)")
+      ->check(whole_number(0, kMaxContextOption))
       ->type_name("N")
       ->envname("COHORT_CONTEXT")
       ->capture_default_str();
   command.add_option("--np,--streams", o.max_streams, "Streams that may run together")
+      ->check(whole_number(1, kMaxStreams))
       ->type_name("N")
       ->envname("COHORT_STREAMS")
       ->capture_default_str();
   command.add_option("--threads", o.threads, "Threads (0: one per core)")
+      ->check(whole_number(0, kMaxThreads))
       ->type_name("N")
       ->envname("COHORT_THREADS")
       ->capture_default_str();
   command.add_option("--isa", o.isa, "Instruction set: auto, scalar, avx2, avx512, amx, neon")
+      ->check(one_of({"auto", "scalar", "avx2", "avx512", "amx", "neon"}))
       ->type_name("NAME")
       ->envname("COHORT_ISA")
       ->capture_default_str();
@@ -36,16 +43,19 @@ void add_engine_flags(CLI::App& command, EngineOptions& o) {
       ->envname("COHORT_DEVICE")
       ->capture_default_str();
   command.add_option("--kv-type", o.kv_type, "Type of the KV cache: f32, f16, bf16")
+      ->check(one_of({"f32", "f16", "bf16"}))
       ->type_name("TYPE")
       ->envname("COHORT_KV_TYPE")
       ->capture_default_str();
   command
       .add_option("--kv-positions", o.kv_positions,
-                  "KV positions of all streams together (0: streams times context, as memory allows)")
+                  "KV positions of all streams together, in whole pages (0: streams times context, as memory allows)")
+      ->check(whole_number(0, kMaxKvPositions))
       ->type_name("N")
       ->envname("COHORT_KV_POSITIONS")
       ->capture_default_str();
   command.add_option("--prefill-rows", o.prefill_rows, "Prompt rows of one step, at most")
+      ->check(whole_number(1, kMaxPrefillRows))
       ->type_name("N")
       ->envname("COHORT_PREFILL_ROWS")
       ->capture_default_str();
@@ -53,41 +63,58 @@ void add_engine_flags(CLI::App& command, EngineOptions& o) {
       "--no-batching", [&o](int64_t count) { o.batching = count == 0; },
       "Run streams one by one; the bytes are the same, the speed is not");
   command.add_option("--backend", o.backend, "fast, or reference: the slow scalar code that defines every bit")
+      ->check(one_of({"fast", "reference"}))
       ->type_name("NAME")
       ->capture_default_str();
   command
       .add_option("--activations", o.activations, "With --backend reference, for validation: canonical, float, int8")
+      ->check(one_of({"canonical", "float", "int8"}))
       ->type_name("NAME")
       ->capture_default_str();
 }
 
 void add_sampling_flags(CLI::App& command, SamplingParams& p) {
   command.add_option("--temp", p.temperature, "Temperature; 0 takes the most likely token")
+      ->check(number(0, kMaxTemperature))
       ->type_name("T")
       ->capture_default_str();
   command.add_option("--top-k", p.top_k, "Keep the K most likely tokens (0: all)")
+      ->check(whole_number(0, kMaxTopK))
       ->type_name("K")
       ->capture_default_str();
   command.add_option("--top-p", p.top_p, "Keep the most likely tokens whose probabilities reach P (1: all)")
+      ->check(number(0, 1))
       ->type_name("P")
       ->capture_default_str();
   command.add_option("--min-p", p.min_p, "Drop tokens less likely than P times the most likely (0: none)")
+      ->check(number(0, 1))
       ->type_name("P")
       ->capture_default_str();
   command.add_option("--repeat-penalty", p.repeat_penalty, "Divide the logits of recent tokens (1: off)")
+      ->check(number(kMinRepeatPenalty, kMaxRepeatPenalty))
       ->type_name("R")
       ->capture_default_str();
   command
       .add_option("--frequency-penalty", p.frequency_penalty,
                   "Lower the logits of recent tokens for each time they occurred")
+      ->check(number(-kMaxPenalty, kMaxPenalty))
       ->type_name("F")
       ->capture_default_str();
   command.add_option("--presence-penalty", p.presence_penalty, "Lower the logits of recent tokens once")
+      ->check(number(-kMaxPenalty, kMaxPenalty))
       ->type_name("F")
       ->capture_default_str();
   command.add_option("--repeat-last-n", p.penalty_window, "Recent tokens that penalties look at (-1: all)")
+      ->check(whole_number(-1, kMaxPenaltyWindow))
       ->type_name("N")
       ->capture_default_str();
+}
+
+std::string kv_note(const EngineOptions& options, const Capacity& capacity) {
+  const int64_t positions = int64_t{capacity.pages} * capacity.page_positions;
+  if (options.kv_positions == 0 || options.kv_positions == positions) return {};
+  return fmt::format("--kv-positions {} became {}: {} whole pages of {} positions", options.kv_positions, positions,
+                     capacity.pages, capacity.page_positions);
 }
 
 std::unique_ptr<Engine> load_engine(const char* command, const EngineOptions& options) {
@@ -101,6 +128,8 @@ std::unique_ptr<Engine> load_engine(const char* command, const EngineOptions& op
     fmt::print(stderr, "cohort {}: {}\n", command, engine.error().message);
     return nullptr;
   }
+  if (const std::string note = kv_note(options, (*engine)->capacity()); !note.empty())
+    fmt::print(stderr, "note: {}\n", note);
   return std::move(*engine);
 }
 

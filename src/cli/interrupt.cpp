@@ -1,28 +1,48 @@
 #include "cli/interrupt.h"
 
+#include <unistd.h>
+
 namespace cohort::cli {
 namespace {
 
 // A signal handler can reach nothing else.
-volatile std::sig_atomic_t stop = 0;
+volatile std::sig_atomic_t asking = 0;
+volatile std::sig_atomic_t came = 0;
+volatile std::sig_atomic_t tidying = 0;  // what has begun to tidy up is not cut off
+
+extern "C" void on_signal(int signal) {
+  const bool again = came != 0;
+  came = 1;
+  if (asking != 0 && (tidying != 0 || !again)) return;
+  // The shell's prompt, or what a terminal echoes as ^C, should not share the line.
+  if (::isatty(STDERR_FILENO) != 0) [[maybe_unused]]
+    const auto written = ::write(STDERR_FILENO, "\n", 1);
+  ::_exit(128 + signal);
+}
 
 }  // namespace
 
-InterruptGuard::InterruptGuard() {
-  stop = 0;
+InterruptGuard::InterruptGuard(Mode mode) : terminate_(mode == Mode::ask) {
+  set(mode);
+  tidying = terminate_ ? 1 : 0;
   struct sigaction action {};
-  action.sa_handler = [](int) { stop = 1; };
-  ::sigaction(SIGINT, &action, &old_int_);
-  ::sigaction(SIGTERM, &action, &old_term_);
+  action.sa_handler = on_signal;
+  ::sigaction(SIGINT, &action, &old_interrupt_);
+  if (terminate_) ::sigaction(SIGTERM, &action, &old_terminate_);
 }
 
 InterruptGuard::~InterruptGuard() {
-  ::sigaction(SIGINT, &old_int_, nullptr);
-  ::sigaction(SIGTERM, &old_term_, nullptr);
+  ::sigaction(SIGINT, &old_interrupt_, nullptr);
+  if (terminate_) ::sigaction(SIGTERM, &old_terminate_, nullptr);
+}
+
+void InterruptGuard::set(Mode mode) {
+  came = 0;
+  asking = mode == Mode::ask ? 1 : 0;
 }
 
 bool InterruptGuard::interrupted() {
-  return stop != 0;
+  return came != 0;
 }
 
 }  // namespace cohort::cli

@@ -24,6 +24,10 @@ std::vector<std::string> with_two_dashes(int argc, char** argv) {
   return arguments;
 }
 
+// What a command returns is 0 or kFailure, or 130 when Ctrl-C ended it.
+constexpr int kFailure = 1;
+constexpr int kUsage = 2;  // the command line cannot be understood
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -32,6 +36,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", std::string("cohort " COHORT_VERSION ", numerics version ") +
                                         std::to_string(numerics::kNumericsVersion));
   app.require_subcommand(1);
+  app.footer("Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130 ended by Ctrl-C.");
   int exit_code = 0;
   cli::add_run_command(app, exit_code);
   cli::add_serve_command(app, exit_code);
@@ -46,15 +51,15 @@ int main(int argc, char** argv) {
   try {
     app.parse(with_two_dashes(argc, argv));
   } catch (const CLI::ParseError& error) {
-    return app.exit(error);
-  } catch (const std::exception& error) {  // of the standard library: a full disk behind stdout, no memory left
+    return app.exit(error) == 0 ? 0 : kUsage;  // 0: --help and --version
+  } catch (const std::exception& error) {      // of the standard library: a full disk behind stdout, no memory left
     std::fprintf(stderr, "cohort: %s\n", error.what());
-    return 1;
+    return kFailure;
   }
   // What could not be written was not done.
   if (exit_code == 0 && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)) {
     std::fprintf(stderr, "cohort: the output could not be written: %s\n", std::strerror(errno));
-    return 1;
+    return kFailure;
   }
   return exit_code;
 }

@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "base/result.h"
+#include "engine/limits.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cuda/backend.h"
 #include "kernels/reference/backend.h"
@@ -14,9 +15,6 @@
 namespace cohort {
 namespace {
 
-constexpr int32_t kMaxThreads = 1024;
-constexpr int32_t kMaxStreams = 65536;
-constexpr int64_t kMaxKvPositions = int64_t{1} << 34;  // page numbers stay 32-bit
 /// What is left to the operating system and to buffers when the KV cache takes the rest.
 constexpr size_t kReserve = size_t{512} << 20;
 
@@ -24,7 +22,8 @@ Expected<ActivationMode> parse_activations(std::string_view name) {
   if (name == "canonical") return ActivationMode::canonical;
   if (name == "float") return ActivationMode::float_all;
   if (name == "int8") return ActivationMode::int8_all;
-  return fail(ErrorCode::invalid_argument, "activations is '{}'; expected canonical, float or int8", name);
+  return fail(ErrorCode::invalid_argument,
+              "the activations (--activations) are '{}'; expected canonical, float or int8", name);
 }
 
 /// The number of the CUDA device, or -1 for the CPU. `auto` is the CPU: the device is used when it is asked for by
@@ -55,17 +54,18 @@ Expected<void> check_options(const EngineOptions& options) {
   };
   COHORT_TRY(in_range("the number of threads (--threads)", options.threads, 0, kMaxThreads));
   COHORT_TRY(in_range("the number of streams (-np)", options.max_streams, 1, kMaxStreams));
-  COHORT_TRY(in_range("the number of prompt rows a step (--prefill-rows)", options.prefill_rows, 1, 1 << 20));
-  COHORT_TRY(in_range("the context (-c)", options.context, 0, 1 << 26));
+  COHORT_TRY(in_range("the number of prompt rows a step (--prefill-rows)", options.prefill_rows, 1, kMaxPrefillRows));
+  COHORT_TRY(in_range("the context (-c)", options.context, 0, kMaxContextOption));
   COHORT_TRY(in_range("the number of KV positions (--kv-positions)", options.kv_positions, 0, kMaxKvPositions));
   COHORT_TRY(parse_device(options.device));
   COHORT_TRY(parse_isa(options.isa));
   COHORT_ASSIGN(const ActivationMode mode, parse_activations(options.activations));
   if (options.backend != "fast" && options.backend != "reference") {
-    return fail(ErrorCode::invalid_argument, "backend is '{}'; expected fast or reference", options.backend);
+    return fail(ErrorCode::invalid_argument, "the backend (--backend) is '{}'; expected fast or reference",
+                options.backend);
   }
   if (mode != ActivationMode::canonical && options.backend != "reference") {
-    return fail(ErrorCode::invalid_argument, "activations '{}' exist only in the reference (--backend reference)",
+    return fail(ErrorCode::invalid_argument, "--activations {} exists only in the reference (--backend reference)",
                 options.activations);
   }
   return {};
@@ -75,7 +75,7 @@ Expected<TensorType> parse_kv_type(std::string_view name) {
   for (const TensorType type : {TensorType::f32, TensorType::f16, TensorType::bf16}) {
     if (type_info(type).name == name) return type;
   }
-  return fail(ErrorCode::invalid_argument, "the KV type is '{}'; expected f32, f16 or bf16", name);
+  return fail(ErrorCode::invalid_argument, "the KV type (--kv-type) is '{}'; expected f32, f16 or bf16", name);
 }
 
 Expected<int32_t> choose_pages(const EngineOptions& options, const Model& model, size_t page_bytes) {

@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "base/rng.h"
+#include "engine/limits.h"
 #include "numerics/functions.h"
 
 namespace cohort {
@@ -153,15 +154,15 @@ Expected<void> check(const SamplingParams& p, int32_t vocabulary) {
     if (value >= low && value <= high) return {};
     return fail(ErrorCode::invalid_argument, "{} is {}; expected {} to {}", field, value, low, high);
   };
-  COHORT_TRY(in_range("temperature", p.temperature, 0, 100));
-  COHORT_TRY(in_range("top_k", p.top_k, 0, 1 << 30));
+  COHORT_TRY(in_range("temperature", p.temperature, 0, kMaxTemperature));
+  COHORT_TRY(in_range("top_k", p.top_k, 0, kMaxTopK));
   COHORT_TRY(in_range("top_p", p.top_p, 0, 1));
   COHORT_TRY(in_range("min_p", p.min_p, 0, 1));
-  COHORT_TRY(in_range("repeat_penalty", p.repeat_penalty, 1e-3, 1e3));
-  COHORT_TRY(in_range("frequency_penalty", p.frequency_penalty, -100, 100));
-  COHORT_TRY(in_range("presence_penalty", p.presence_penalty, -100, 100));
-  COHORT_TRY(in_range("penalty_window", p.penalty_window, -1, 1 << 30));
-  COHORT_TRY(in_range("logprobs", p.logprobs, -1, 100));
+  COHORT_TRY(in_range("repeat_penalty", p.repeat_penalty, kMinRepeatPenalty, kMaxRepeatPenalty));
+  COHORT_TRY(in_range("frequency_penalty", p.frequency_penalty, -kMaxPenalty, kMaxPenalty));
+  COHORT_TRY(in_range("presence_penalty", p.presence_penalty, -kMaxPenalty, kMaxPenalty));
+  COHORT_TRY(in_range("penalty_window", p.penalty_window, -1, kMaxPenaltyWindow));
+  COHORT_TRY(in_range("logprobs", p.logprobs, -1, kMaxLogprobs));
   for (const auto& [token, bias] : p.logit_bias) {
     if (token < 0 || token >= vocabulary) {
       return fail(ErrorCode::invalid_argument, "logit_bias names token {}; the vocabulary has 0 to {}", token,

@@ -1,0 +1,111 @@
+#include "cli/chat.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "base/result.h"
+#include "cli/values.h"
+#include "text/template/chat.h"
+
+namespace cohort::cli {
+namespace {
+
+class Chat {
+ public:
+  Chat(Engine& engine, const TextModel& text, const RunOptions& options)
+      : engine_(engine), text_(text), options_(options), templated_(text.chat_template.has_value()) {}
+
+  /// Answers one line; `number` from 1.
+  Expected<void> answer(const std::string& line, size_t number) {
+    const std::string where = first_invalid_byte(line);
+    if (!where.empty()) {
+      return fail(ErrorCode::invalid_argument, "line {} of the input is not UTF-8: {} belongs to no character; {}",
+                  number, where, kUtf8Fix);
+    }
+    if (!templated_) return generate(line, line);
+    messages_.push_back({{"role", "user"}, {"content", line}});
+    auto result = answer_turn(line);
+    if (!result) messages_.erase(messages_.size() - 1);  // as if it had not been said
+    return result;
+  }
+
+ private:
+  Expected<void> answer_turn(const std::string& line) {
+    ChatOptions chat;
+    const auto token = [&](std::optional<int32_t> id) {
+      return id ? std::optional(std::string(text_.tokenizer.token_text(*id))) : std::nullopt;
+    };
+    chat.bos_token = token(text_.tokenizer.bos_id());
+    chat.eos_token = token(text_.tokenizer.eos_id());
+    COHORT_ASSIGN(const std::string prompt, render_chat(*text_.chat_template, messages_, chat));
+    return generate(line, prompt);
+  }
+
+  Expected<void> generate(const std::string& line, const std::string& prompt) {
+    std::vector<Stream> streams{{.prompt = prompt}};
+    bool started = false;
+    auto totals = run_streams(engine_, text_, options_, templated_, streams, [&](size_t, const std::string& piece) {
+      if (options_.json) return;
+      if (!started && !templated_) fmt::print("{}", line);
+      started = true;
+      fmt::print("{}", piece);
+      std::fflush(stdout);
+    });
+    if (started) fmt::print("\n");
+    std::fflush(stdout);
+    if (!totals) return tl::unexpected<Error>(totals.error());
+    if (!streams[0].error.empty()) return fail(ErrorCode::internal, "{}", streams[0].error);
+    if (templated_) messages_.push_back({{"role", "assistant"}, {"content", streams[0].text}});
+    if (options_.json) {
+      nlohmann::ordered_json out = to_json(streams[0]);
+      out["prompt"] = line;
+      add_totals(*totals, out);
+      print_json(out, -1);
+    } else {
+      print_totals(engine_, *totals);
+    }
+    return {};
+  }
+
+  Engine& engine_;
+  const TextModel& text_;
+  const RunOptions& options_;
+  bool templated_;
+  nlohmann::ordered_json messages_ = nlohmann::ordered_json::array();
+};
+
+}  // namespace
+
+int chat(Engine& engine, const TextModel& text, const RunOptions& options, InterruptGuard& interrupts) {
+  if (!text.chat_template_problem.empty())
+    fmt::print(stderr, "the model's chat template cannot be used: {}\n", text.chat_template_problem);
+  const bool terminal = ::isatty(STDIN_FILENO) != 0;
+  fmt::print(stderr, "{} End with Ctrl-D.\n",
+             text.chat_template ? "Chat: every line is your turn."
+                                : "This model has no chat template: type a beginning, it continues.");
+  Chat conversation(engine, text, options);
+  int exit_code = 0;
+  std::string line;
+  for (size_t number = 1;; ++number) {
+    interrupts.end_at_once();
+    if (terminal) fmt::print(stderr, "> ");
+    if (!std::getline(std::cin, line)) break;
+    if (line.ends_with('\r')) line.pop_back();
+    if (line.empty()) continue;
+    interrupts.ask();
+    if (auto answered = conversation.answer(line, number); !answered) {
+      exit_code = 1;
+      fmt::print(stderr, "cohort run: {}\n", answered.error().message);
+      if (options.json) print_json({{"prompt", line}, {"error", answered.error().message}}, -1);
+    }
+    // Who types goes on; a script's Ctrl-C means the script.
+    if (InterruptGuard::requested() && !terminal) return kInterruptedExit;
+  }
+  if (terminal) fmt::print(stderr, "\n");
+  return exit_code;
+}
+
+}  // namespace cohort::cli

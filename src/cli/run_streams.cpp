@@ -1,0 +1,116 @@
+#include "cli/run_streams.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+
+#include "base/result.h"
+#include "cli/interrupt.h"
+#include "models/model.h"
+
+namespace cohort::cli {
+
+void Totals::add(const StepReport& report) {
+  // A step that holds prompt rows counts as prefill: its time is theirs.
+  if (report.prefill_rows > 0) {
+    prefill_seconds += report.seconds;
+    prefill_rows += report.prefill_rows;
+    return;
+  }
+  decode_seconds += report.seconds;
+  decode_rows += report.decode_rows;
+  ++decode_steps;
+  experts += report.distinct_experts;
+}
+
+double Totals::experts_per_step() const {
+  return experts / static_cast<double>(std::max<int64_t>(decode_steps, 1));
+}
+
+Expected<Totals> run_streams(Engine& engine, const TextModel& text, const RunOptions& options, bool rendered,
+                             std::vector<Stream>& streams, const ShowText& show) {
+  std::unordered_map<SequenceId, size_t> index;
+  std::vector<text::Detokenizer> detokenizers;
+  for (size_t i = 0; i < streams.size(); ++i) {
+    SequenceRequest request;
+    COHORT_ASSIGN(request.prompt,
+                  text.tokenizer.encode(streams[i].prompt, {.add_special = !rendered, .parse_special = rendered}));
+    request.sampling = options.sampling;
+    request.sampling.seed += i;
+    request.max_tokens = options.tokens;
+    if (!options.ignore_eos) request.end_tokens = text.end_tokens();
+    auto id = engine.submit(std::move(request));
+    if (!id) {
+      for (const auto& [submitted, ignored] : index) engine.cancel(submitted);
+      return fail(id.error().code, "prompt {}: {}", i + 1, id.error().message);
+    }
+    index[*id] = i;
+    detokenizers.emplace_back(text.tokenizer, text::Detokenizer::Options{.skip_special = true, .at_start = false});
+  }
+  Totals totals;
+  while (!engine.idle() && !InterruptGuard::requested()) {
+    COHORT_ASSIGN(const StepReport report, engine.step());
+    totals.add(report);
+    for (const TokenEvent& event : report.events) {
+      const size_t i = index.at(event.sequence);
+      Stream& s = streams[i];
+      s.error = event.error.message;
+      if (event.finish != FinishReason::none) s.finish_reason = to_string(event.finish);
+      if (event.finish == FinishReason::failed) continue;
+      s.tokens.push_back(event.sample.token);
+      std::string piece;
+      if (event.finish != FinishReason::end_token) piece = detokenizers[i].push(event.sample.token);
+      if (event.finish != FinishReason::none) piece += detokenizers[i].finish();
+      s.text += piece;
+      show(i, piece);
+    }
+  }
+  for (const auto& [id, i] : index) {
+    if (!streams[i].finish_reason.empty()) continue;
+    engine.cancel(id);
+    streams[i].finish_reason = "interrupted";
+    const std::string rest = detokenizers[i].finish();
+    streams[i].text += rest;
+    show(i, rest);
+  }
+  return totals;
+}
+
+void print_totals(const Engine& engine, const Totals& t) {
+  const auto rate = [](int64_t count, double seconds) {
+    return seconds > 0 ? static_cast<double>(count) / seconds : 0;
+  };
+  fmt::print(stderr, "prefill {} tokens at {:.0f} tok/s; decode {} tokens at {:.0f} tok/s, {:.1f} rows a step",
+             t.prefill_rows, rate(t.prefill_rows, t.prefill_seconds), t.decode_rows,
+             rate(t.decode_rows, t.decode_seconds),
+             static_cast<double>(t.decode_rows) / static_cast<double>(std::max<int64_t>(t.decode_steps, 1)));
+  if (engine.model().config().experts > 0) {
+    fmt::print(stderr, ", {:.1f} of {} experts a step", t.experts_per_step(), engine.model().config().experts);
+  }
+  fmt::print(stderr, " ({})\n", engine.description());
+}
+
+nlohmann::ordered_json to_json(const Stream& s) {
+  nlohmann::ordered_json one{
+      {"prompt", s.prompt}, {"text", s.text}, {"tokens", s.tokens}, {"finish_reason", s.finish_reason}};
+  if (!s.error.empty()) one["error"] = s.error;
+  return one;
+}
+
+void add_totals(const Totals& t, nlohmann::ordered_json& out) {
+  out["prefill_tokens"] = t.prefill_rows;
+  out["prefill_seconds"] = t.prefill_seconds;
+  out["decode_tokens"] = t.decode_rows;
+  out["decode_seconds"] = t.decode_seconds;
+  out["decode_steps"] = t.decode_steps;
+  out["distinct_experts"] = t.experts_per_step();
+}
+
+void print_json(const nlohmann::ordered_json& json, int indent) {
+  fmt::print("{}\n", json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  std::fflush(stdout);
+}
+
+}  // namespace cohort::cli

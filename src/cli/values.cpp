@@ -1,0 +1,77 @@
+#include "cli/values.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <string_view>
+
+#include "base/printable.h"
+#include "text/tokenizer/utf8.h"
+
+namespace cohort::cli {
+namespace {
+
+constexpr size_t kShownBytes = 80;  // of a value in a message
+
+template <class T>
+bool parse(std::string_view text, T& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+}  // namespace
+
+Check whole_number(int64_t low, int64_t high) {
+  return [low, high](const std::string& text) -> std::string {
+    int64_t value = 0;
+    if (parse(text, value) && value >= low && value <= high) return {};
+    return fmt::format("'{}' is no whole number from {} to {}", printable(text, kShownBytes), low, high);
+  };
+}
+
+Check number(double low, double high) {
+  return [low, high](const std::string& text) -> std::string {
+    double value = 0;
+    // Infinity compares as outside, a NaN as nothing.
+    if (parse(text, value) && value >= low && value <= high) return {};
+    return fmt::format("'{}' is no number from {} to {}", printable(text, kShownBytes), low, high);
+  };
+}
+
+Check one_of(std::vector<std::string> names) {
+  return [names = std::move(names)](const std::string& text) -> std::string {
+    if (std::find(names.begin(), names.end(), text) != names.end()) return {};
+    return fmt::format("'{}' is none of {}", printable(text, kShownBytes), fmt::join(names, ", "));
+  };
+}
+
+std::string first_invalid_byte(const std::string& text) {
+  size_t line = 1, line_start = 0;
+  for (size_t i = 0; i < text.size();) {
+    const text::Utf8Char character = text::decode_utf8(std::string_view(text).substr(i));
+    if (!character.valid) {
+      const bool lines = text.find('\n') != std::string::npos;
+      return fmt::format("{}byte {} (0x{:02x})", lines ? fmt::format("line {}, ", line) : "", i - line_start + 1,
+                         static_cast<unsigned char>(text[i]));
+    }
+    if (text[i] == '\n') {
+      ++line;
+      line_start = i + 1;
+    }
+    i += character.size;
+  }
+  return {};
+}
+
+Check utf8_text() {
+  return [](const std::string& text) -> std::string {
+    const std::string where = first_invalid_byte(text);
+    if (where.empty()) return {};
+    return fmt::format("'{}' is not UTF-8: {} belongs to no character; {}", printable(text, kShownBytes), where,
+                       kUtf8Fix);
+  };
+}
+
+}  // namespace cohort::cli

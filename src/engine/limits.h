@@ -1,0 +1,23 @@
+// The range of every option and sampling parameter, in one place: the engine checks it, command lines name it.
+#pragma once
+
+#include <cstdint>
+
+namespace cohort {
+
+// EngineOptions
+inline constexpr int32_t kMaxThreads = 1024;
+inline constexpr int32_t kMaxStreams = 65536;
+inline constexpr int32_t kMaxPrefillRows = 1 << 20;
+inline constexpr int32_t kMaxContextOption = 1 << 26;
+inline constexpr int64_t kMaxKvPositions = int64_t{1} << 34;  // page numbers stay 32-bit
+
+// SamplingParams
+inline constexpr double kMaxTemperature = 100;
+inline constexpr int32_t kMaxTopK = 1 << 30;
+inline constexpr double kMinRepeatPenalty = 1e-3, kMaxRepeatPenalty = 1e3;
+inline constexpr double kMaxPenalty = 100;  // frequency and presence, either sign
+inline constexpr int32_t kMaxPenaltyWindow = 1 << 30;
+inline constexpr int32_t kMaxLogprobs = 100;
+
+}  // namespace cohort

@@ -1,0 +1,83 @@
+// What the command line refuses, and how: exit codes and messages that name the flag, the value and the limits.
+#include <unistd.h>
+
+#include "base/test_folder.h"
+#include "program.h"
+
+namespace cohort::cli {
+namespace {
+
+TEST(CommandLine, ExitCodes) {
+  EXPECT_EQ(run({"--help"}).code, 0);
+  EXPECT_EQ(run({"--version"}).code, 0);
+  EXPECT_TRUE(says(run({"--help"}).out, "Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130"));
+  for (const std::vector<std::string>& wrong : std::vector<std::vector<std::string>>{
+           {}, {"no-such-command"}, {"run"}, tiny({"--no-such-flag"}), tiny({"-n"}), {"bench"}, {"convert", "x"}}) {
+    EXPECT_EQ(run(wrong).code, 2);
+  }
+  EXPECT_EQ(run({"run", "-m", "/no/such/model.gguf", "-p", "x"}).code, 1);
+  EXPECT_EQ(run(tiny({"-p", "Hi", "-n", "2"})).code, 0);
+}
+
+TEST(CommandLine, ValuesAreRefusedWithFlagValueAndLimits) {
+  struct Case {
+    std::vector<std::string> arguments;
+    std::string_view message;
+  };
+  const std::string synth_output = "/dev/null/x";
+  const std::vector<std::string> synth{"synth", "--config", "qwen3-moe-mini", "--type", "q4_0", "-o", synth_output};
+  const auto with = [](std::vector<std::string> all, std::vector<std::string> more) {
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  for (const Case& c : std::vector<Case>{
+           {tiny({"-n", "abc"}), "--tokens: 'abc' is no whole number from 1 to 2147483647"},
+           {tiny({"-n", "99999999999"}), "--tokens: '99999999999' is no whole number from 1 to 2147483647"},
+           {tiny({"-n", "0"}), "--tokens: '0' is no whole number"},
+           {tiny({"--top-k", "1.5"}), "--top-k: '1.5' is no whole number from 0 to 1073741824"},
+           {tiny({"--top-p", "nan"}), "--top-p: 'nan' is no number from 0 to 1"},
+           {tiny({"--min-p", "2"}), "--min-p: '2' is no number from 0 to 1"},
+           {tiny({"--repeat-penalty", "inf"}), "--repeat-penalty: 'inf' is no number from 0.001 to 1000"},
+           {tiny({"--repeat-last-n", "-2"}), "--repeat-last-n: '-2' is no whole number from -1 to 1073741824"},
+           {tiny({"--seed", "-1"}), "--seed: '-1' is no whole number from 0 to"},
+           {tiny({"--parallel", "0"}), "--parallel: '0' is no whole number from 1 to 65536"},
+           {tiny({"--threads", "5000"}), "--threads: '5000' is no whole number from 0 to 1024"},
+           {tiny({"-c", "-5"}), "--context: '-5' is no whole number from 0 to 67108864"},
+           {tiny({"-np", "0"}), "--np: '0' is no whole number from 1 to 65536"},
+           {tiny({"--kv-positions", "x"}), "--kv-positions: 'x' is no whole number from 0 to 17179869184"},
+           {tiny({"--kv-type", "q8_0"}), "--kv-type: 'q8_0' is none of f32, f16, bf16"},
+           {tiny({"--backend", "slow"}), "--backend: 'slow' is none of fast, reference"},
+           {tiny({"-p", "caf\xe9"}), "--prompt: 'caf\xEF\xBF\xBD' is not UTF-8: byte 4 (0xe9)"},
+           {with(synth, {"--seed", "-1"}), "--seed: '-1' is no whole number from 0 to"},
+           {with(synth, {"-t", "-1"}), "--threads: '-1' is no whole number from 0 to 1024"},
+           {{"doctor", "-t", "x"}, "--threads: 'x' is no whole number from 0 to 1024"},
+           {{"bench", "steps", "-m", "x", "-npl", "1,x"}, "--npl: 'x' is no whole number from 1 to 65536"},
+           {{"bench", "serve", "--concurrency", "0"}, "--concurrency: '0' is no whole number from 1 to 4096"},
+           {{"serve", "-m", "x", "--port", "70000"}, "--port: '70000' is no whole number from 0 to 65535"},
+           {{"convert", "x", "-o", "y", "--jobs", "x"}, "--jobs: 'x' is no whole number from 0 to 1024"}}) {
+    const Result result = run(c.arguments);
+    EXPECT_EQ(result.code, 2) << c.message;
+    EXPECT_TRUE(says(result.err, c.message));
+  }
+}
+
+TEST(CommandLine, ZeroThreadsMeanAllCores) {
+  TestFolder folder;
+  const auto synth = [&](const std::string& name, const std::string& threads) {
+    return run(
+        {"synth", "--config", "qwen3-moe-mini", "--layers", "1", "--type", "q4_0", "-o", folder / name, "-t", threads});
+  };
+  EXPECT_EQ(synth("all", "0").code, 0);
+  EXPECT_TRUE(std::filesystem::exists(folder / "all"));
+}
+
+TEST(CommandLine, KvPositionsInWholePages) {
+  const Result odd = run(tiny({"-p", "Hi", "-n", "1", "-c", "64", "--kv-positions", "100"}));
+  EXPECT_EQ(odd.code, 0);
+  EXPECT_TRUE(says(odd.err, "note: --kv-positions 100 became 128: 4 whole pages of 32 positions"));
+  const Result whole = run(tiny({"-p", "Hi", "-n", "1", "-c", "64", "--kv-positions", "128"}));
+  EXPECT_FALSE(says(whole.err, "became"));
+}
+
+}  // namespace
+}  // namespace cohort::cli

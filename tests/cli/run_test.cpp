@@ -1,0 +1,180 @@
+// `cohort run`: prompts from everywhere, the chat, and Ctrl-C.
+#include <sys/stat.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/test_folder.h"
+#include "program.h"
+
+namespace cohort::cli {
+namespace {
+
+using nlohmann::json;
+
+std::vector<std::string> prompts_of(const Result& result) {
+  std::vector<std::string> prompts;
+  EXPECT_EQ(result.code, 0) << result.err;
+  if (result.code != 0) return prompts;
+  for (const json& stream : json::parse(result.out)["streams"]) prompts.push_back(stream["prompt"]);
+  return prompts;
+}
+
+// ---- prompts ----
+
+TEST(RunPrompts, AFileIsOnePromptByteForByte) {
+  TestFolder folder;
+  const auto prompts = [&](std::string_view text) {
+    return prompts_of(run(tiny({"-n", "1", "--json", "-f", folder.write("prompt", text)})));
+  };
+  EXPECT_EQ(prompts("one\ntwo\n"), std::vector<std::string>{"one\ntwo"});
+  EXPECT_EQ(prompts("one\n\n"), std::vector<std::string>{"one\n"});
+  EXPECT_EQ(prompts("one\r\ntwo\r\n"), std::vector<std::string>{"one\r\ntwo"});
+  const Result result = run(tiny({"-n", "1", "-f", folder.write("prompt", "one\r\ntwo\r\n")}));
+  EXPECT_TRUE(says(result.err, "holds 1 carriage returns (CR)"));
+}
+
+TEST(RunPrompts, BadFilesAreNamed) {
+  TestFolder folder;
+  const auto error = [&](const char* flag, std::string_view text) {
+    const Result result = run(tiny({"-n", "1", flag, folder.write("prompt", text)}));
+    EXPECT_EQ(result.code, 1);
+    EXPECT_EQ(result.out, "");
+    return result.err;
+  };
+  EXPECT_TRUE(says(error("-f", ""), "is empty; a prompt needs at least one character"));
+  EXPECT_TRUE(says(error("-f", "\n"), "is empty; a prompt needs at least one character"));
+  EXPECT_TRUE(says(error("-f", "one\ntw\xff"), "/prompt' is not UTF-8: line 2, byte 3 (0xff)"));
+  EXPECT_TRUE(says(error("--prompts", "one\ntw\xff"), "/prompt' is not UTF-8: line 2, byte 3 (0xff)"));
+  EXPECT_TRUE(says(error("--prompts", "\n \n"), "holds no prompt; put one on each line"));
+  EXPECT_TRUE(says(run(tiny({"-f", folder / "none"})).err, "-f: cannot open"));
+  EXPECT_TRUE(says(run(tiny({"-f", folder.path()})).err, "-f: cannot read"));
+}
+
+TEST(RunPrompts, LinesOfWhiteSpaceAreNoted) {
+  TestFolder folder;
+  const auto path = folder.write("prompts", "one\n\n \t\r\ntwo\\nlines \\\\n\r\n  three");
+  const Result result = run(tiny({"-n", "1", "--json", "--prompts", path}));
+  EXPECT_EQ(prompts_of(result), (std::vector<std::string>{"one", "two\nlines \\n", "  three"}));
+  EXPECT_TRUE(says(result.err, "note: line 3 of '"));
+  EXPECT_TRUE(says(result.err, "holds only white space; it is no prompt"));
+}
+
+TEST(RunPrompts, PipesArePrompts) {
+  EXPECT_EQ(prompts_of(run(tiny({"-n", "1", "--json", "-f", "/dev/stdin"}), "one\ntwo\n")),
+            std::vector<std::string>{"one\ntwo"});
+  EXPECT_EQ(prompts_of(run(tiny({"-n", "1", "--json", "--prompts", "/dev/stdin"}), "one\ntwo\n")),
+            (std::vector<std::string>{"one", "two"}));
+  // What a shell's <(...) is, too.
+  TestFolder folder;
+  const std::string pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::thread writer([&] { std::ofstream(pipe) << "through a pipe\n"; });
+  EXPECT_EQ(prompts_of(run(tiny({"-n", "1", "--json", "-f", pipe}))), std::vector<std::string>{"through a pipe"});
+  writer.join();
+}
+
+TEST(RunPrompts, OnePromptBecomesSeveralStreams) {
+  EXPECT_EQ(prompts_of(run(tiny({"-n", "1", "--json", "-p", "x", "--parallel", "3"}))).size(), 3U);
+}
+
+// ---- the chat ----
+
+TEST(RunChat, EachLineIsAnsweredAsJson) {
+  const Result result = run(tiny({"-n", "3", "--ignore-eos", "--json"}), "Hi, Bo\n\nThe old miller sat.\r\n");
+  EXPECT_EQ(result.code, 0) << result.err;
+  std::istringstream lines(result.out);
+  std::vector<json> answers;
+  for (std::string line; std::getline(lines, line);) answers.push_back(json::parse(line));
+  ASSERT_EQ(answers.size(), 2U) << result.out;
+  EXPECT_EQ(answers[0]["prompt"], "Hi, Bo");
+  EXPECT_EQ(answers[1]["prompt"], "The old miller sat.");
+  for (const json& answer : answers) {
+    EXPECT_EQ(answer["tokens"].size(), 3U);
+    EXPECT_EQ(answer["finish_reason"], "length");
+    EXPECT_GT(answer["prefill_tokens"], 0);
+  }
+}
+
+TEST(RunChat, ABadLineIsNamedAndTheRestIsAnswered) {
+  const Result result = run(tiny({"-n", "1", "--json"}), "one\ntw\xff\nthree\n");
+  EXPECT_EQ(result.code, 1);
+  EXPECT_TRUE(says(result.err, "line 2 of the input is not UTF-8: byte 3 (0xff)"));
+  std::istringstream lines(result.out);
+  std::vector<json> answers;
+  for (std::string line; std::getline(lines, line);) answers.push_back(json::parse(line));
+  ASSERT_EQ(answers.size(), 3U) << result.out;
+  EXPECT_TRUE(answers[1].contains("error"));
+  EXPECT_TRUE(answers[2].contains("text"));
+}
+
+TEST(RunChat, ALineThatDoesNotFitFails) {
+  const Result result =
+      run(tiny({"-n", "1", "-c", "8"}), "much more than eight tokens, whatever they are: 0123456789\n");
+  EXPECT_EQ(result.code, 1);
+  EXPECT_TRUE(says(result.err, "the context of 8 positions"));
+  EXPECT_EQ(result.out, "");
+}
+
+// ---- Ctrl-C ----
+
+/// A generation that no test waits for: the scalar reference needs minutes to fill this model's context.
+std::vector<std::string> endless(const std::vector<std::string>& more) {
+  std::vector<std::string> all{"run", "-m", kDraft.string(), "--backend", "reference", "--threads", "1", "--temp", "0"};
+  all.insert(all.end(), {"-n", "1000000", "--ignore-eos"});
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+TEST(RunInterrupt, AGenerationEndsWithWhatHasCome) {
+  Program program(endless({"-p", "Hi, Bo"}));
+  ASSERT_TRUE(program.wait_for(0, "Hi, Bo")) << program.err();
+  program.interrupt();
+  EXPECT_EQ(program.finish(), 130) << program.err();
+  EXPECT_TRUE(program.out().ends_with("\n"));
+}
+
+TEST(RunInterrupt, WaitingForAPromptEndsAtOnce) {
+  for (const auto input : {Program::Input::pipe, Program::Input::terminal}) {
+    Program program(tiny({}), input);
+    ASSERT_TRUE(program.wait_for(1, "End with Ctrl-D"));
+    program.interrupt();
+    EXPECT_EQ(program.finish(), 130);
+  }
+}
+
+TEST(RunInterrupt, OnATerminalOnlyTheAnswerEnds) {
+  Program program(endless({}), Program::Input::terminal);
+  ASSERT_TRUE(program.wait_for(1, "> "));
+  program.type("Hi, Bo\n");
+  ASSERT_TRUE(program.wait_for(0, "Hi, Bo"));
+  program.interrupt();
+  ASSERT_TRUE(program.wait_for(1, "> ", program.err().size())) << program.err();
+  program.type("\x04");  // Ctrl-D
+  EXPECT_EQ(program.finish(), 0) << program.err();
+}
+
+TEST(RunInterrupt, InAPipeTheProgramEnds) {
+  Program program(endless({}));
+  program.type("Hi, Bo\nnever said 4711\n");
+  ASSERT_TRUE(program.wait_for(0, "Hi, Bo"));
+  program.interrupt();
+  EXPECT_EQ(program.finish(), 130) << program.err();
+  EXPECT_FALSE(says(program.out(), "4711"));
+}
+
+TEST(RunInterrupt, LoadingEndsAtOnce) {
+  // A prompt that never ends keeps the program where loading does: nothing has been generated.
+  TestFolder folder;
+  const std::string pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  Program program(tiny({"-f", pipe}));
+  std::ofstream writer(pipe);  // returns when the program has opened its end
+  program.interrupt();
+  EXPECT_EQ(program.finish(), 130) << program.err();
+  EXPECT_EQ(program.out(), "");
+}
+
+}  // namespace
+}  // namespace cohort::cli
