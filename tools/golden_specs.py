@@ -168,6 +168,29 @@ def qwen3():
     )
 
 
+def qwen3_yarn():
+    scaling = rope(
+        1e4,
+        rope_type="yarn",
+        factor=8.0,
+        original_max_position_embeddings=64,
+        attention_factor=1.25,
+        beta_fast=8.0,
+        beta_slow=0.5,
+    )
+    return hf.Qwen3Config(
+        **COMMON,
+        **scaling,
+        num_attention_heads=4,
+        num_key_value_heads=1,
+        head_dim=20,
+        intermediate_size=64,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=287,
+    )
+
+
 def qwen2():
     return hf.Qwen2Config(
         **COMMON,
@@ -309,6 +332,8 @@ SPECS = [
          "5 experts top-3, weights not renormalised, tied, K = 72, 60, 24, head_dim 20", top_k=3, old_config=()),
     Spec("qwen3", "qwen3", hf.Qwen3ForCausalLM, qwen3, golden_tokenizers.qwen2, 280, True,
          "dense, head_dim 20 so that q is wider than hidden, tied", old_config=()),
+    Spec("qwen3_yarn", "qwen3", hf.Qwen3ForCausalLM, qwen3_yarn, golden_tokenizers.qwen2, 21, True,
+         "dense, one KV head, rope scaling yarn with a factor of its own for queries and keys and other betas, tied"),
     Spec("qwen2", "qwen2", hf.Qwen2ForCausalLM, qwen2, golden_tokenizers.qwen2, 192, True, "dense, q/k/v biases, tied",
          dtype=torch.float16),
     Spec("llama", "llama", hf.LlamaForCausalLM, llama, golden_tokenizers.llama3, 222, False,

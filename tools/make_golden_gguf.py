@@ -26,7 +26,18 @@ import torch
 from safetensors import safe_open
 
 LIMIT = 400_000
-NAMES = ("qwen3_moe", "qwen3", "qwen2", "llama", "llama_rope3", "llama_tied", "mixtral", "gemma4", "diffusion_gemma")
+NAMES = (
+    "qwen3_moe",
+    "qwen3",
+    "qwen3_yarn",
+    "qwen2",
+    "llama",
+    "llama_rope3",
+    "llama_tied",
+    "mixtral",
+    "gemma4",
+    "diffusion_gemma",
+)
 ARCH = {
     "qwen3_moe": "qwen3moe",
     "qwen3": "qwen3",
@@ -180,6 +191,16 @@ def add_tokenizer(writer, folder, arch):
         writer.add_mask_token_id(vocab["<mask>"])
 
 
+def add_yarn(writer, scaling):
+    """attn_factor is what llama.cpp multiplies on top of YaRN's own 0.1 ln(factor) + 1."""
+    writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+    writer.add_rope_scaling_factor(scaling["factor"])
+    writer.add_rope_scaling_orig_ctx_len(scaling["original_max_position_embeddings"])
+    writer.add_rope_scaling_attn_factors(scaling["attention_factor"] / (0.1 * math.log(scaling["factor"]) + 1))
+    writer.add_rope_scaling_yarn_beta_fast(scaling["beta_fast"])
+    writer.add_rope_scaling_yarn_beta_slow(scaling["beta_slow"])
+
+
 def add_config(writer, config, arch):
     """The keys that llama.cpp's converter writes for the family."""
     writer.add_block_count(config["num_hidden_layers"])
@@ -197,6 +218,9 @@ def add_config(writer, config, arch):
     writer.add_key_length(head_dim)
     writer.add_value_length(head_dim)
     writer.add_rope_freq_base(rope_of(config)[0])
+    scaling = rope_of(config)[1]
+    if scaling and scaling["rope_type"] == "yarn":
+        add_yarn(writer, scaling)
     if arch == "llama":
         writer.add_rope_dimension_count(head_dim)
     if "num_experts_per_tok" in config:
@@ -236,7 +260,7 @@ def rope_divisors(config, arch):
         return np.array([1.0] * turning + [1e30] * (pairs - turning), np.float32)
     theta, scaling = rope_of(config)
     head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    return llama3_divisors(head_dim, theta, scaling) if scaling else None
+    return llama3_divisors(head_dim, theta, scaling) if scaling and scaling["rope_type"] == "llama3" else None
 
 
 def stays_f32(name, tensor):

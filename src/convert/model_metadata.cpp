@@ -42,7 +42,8 @@ Expected<void> add_sampling(const nlohmann::json* generation_config, gguf::Metad
   return {};
 }
 
-Expected<void> add_rope_scaling(const RopeScaling& scaling, const std::string& prefix, gguf::Metadata& out) {
+Expected<void> add_rope_scaling(const RopeScaling& scaling, const std::string& prefix, gguf::Metadata& out,
+                                std::vector<std::string>& notes) {
   using Kind = RopeScaling::Kind;
   if (scaling.kind == Kind::none || scaling.kind == Kind::llama3) return {};  // llama3: the tensor rope_freqs
   bool yarn = scaling.kind == Kind::yarn;
@@ -56,9 +57,14 @@ Expected<void> add_rope_scaling(const RopeScaling& scaling, const std::string& p
   if (scaling.beta_slow != 1) {
     COHORT_TRY(out.add(prefix + "yarn_beta_slow", gguf::Value(static_cast<float>(scaling.beta_slow))));
   }
-  if (scaling.attention_factor > 0) {
-    // The key holds what is multiplied on top of YaRN's own 0.1 ln(factor) + 1.
-    double own = 0.1 * std::log(scaling.factor) + 1.0;
+  if (scaling.beta_fast != 32 || scaling.beta_slow != 1) {
+    notes.push_back(fmt::format(
+        "llama.cpp reads YaRN's betas for few architectures; there, run with --yarn-beta-fast {} --yarn-beta-slow {}",
+        scaling.beta_fast, scaling.beta_slow));
+  }
+  // The key holds what is multiplied on top of YaRN's own 0.1 ln(factor) + 1.
+  const double own = scaling.factor > 1 ? 0.1 * std::log(scaling.factor) + 1 : 1;
+  if (std::abs(scaling.attention_factor / own - 1) > 1e-6) {
     COHORT_TRY(out.add(prefix + "attn_factor", gguf::Value(static_cast<float>(scaling.attention_factor / own))));
   }
   return {};
@@ -67,7 +73,8 @@ Expected<void> add_rope_scaling(const RopeScaling& scaling, const std::string& p
 }  // namespace
 
 Expected<void> add_model_metadata(const ModelConfig& config, const std::string& name, TensorType type,
-                                  const nlohmann::json* generation_config, gguf::Metadata& out) {
+                                  const nlohmann::json* generation_config, gguf::Metadata& out,
+                                  std::vector<std::string>& notes) {
   using gguf::Value;
   COHORT_TRY(out.add("general.architecture", Value(config.architecture)));
   COHORT_TRY(out.add("general.type", Value(std::string("model"))));
@@ -91,7 +98,7 @@ Expected<void> add_model_metadata(const ModelConfig& config, const std::string& 
   COHORT_TRY(out.add(arch + "attention.layer_norm_rms_epsilon", Value(config.rms_eps)));
   COHORT_TRY(out.add(arch + "rope.dimension_count", Value(u32(config.rotary_dims))));
   COHORT_TRY(out.add(arch + "rope.freq_base", Value(static_cast<float>(config.rope_base))));
-  COHORT_TRY(add_rope_scaling(config.rope_scaling, arch + "rope.scaling.", out));
+  COHORT_TRY(add_rope_scaling(config.rope_scaling, arch + "rope.scaling.", out, notes));
   if (config.experts > 0) {
     COHORT_TRY(out.add(arch + "expert_count", Value(u32(config.experts))));
     COHORT_TRY(out.add(arch + "expert_used_count", Value(u32(config.top_k))));

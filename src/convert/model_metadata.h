@@ -3,6 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "cohort/error.h"
 #include "formats/gguf/metadata.h"
@@ -11,8 +12,9 @@
 namespace cohort::convert_detail {
 
 /// Adds general.* (name, type, file type, recommended sampling) and "<architecture>.*". `generation_config` may be
-/// null.
+/// null. `notes` get what other programs may read differently.
 Expected<void> add_model_metadata(const ModelConfig& config, const std::string& name, TensorType type,
-                                  const nlohmann::json* generation_config, gguf::Metadata& out);
+                                  const nlohmann::json* generation_config, gguf::Metadata& out,
+                                  std::vector<std::string>& notes);
 
 }  // namespace cohort::convert_detail

@@ -21,7 +21,8 @@ struct RopeScaling {
   double factor = 1;
   double original_context = 0;
   double low_frequency_factor = 1, high_frequency_factor = 4;  // llama3
-  double beta_fast = 32, beta_slow = 1, attention_factor = 0;  // yarn; 0 = derived from the factor
+  // yarn; attention_factor scales queries and keys
+  double beta_fast = 32, beta_slow = 1, attention_factor = 1;
 };
 
 struct ModelConfig {
@@ -53,7 +54,9 @@ Expected<ModelConfig> config_from_gguf(const gguf::Metadata& metadata);
 /// Reads a Hugging Face config.json.
 Expected<ModelConfig> config_from_huggingface(const nlohmann::json& config);
 
-/// Refuses sizes that no program can be built from (zero heads, odd rotary dimensions, top-k above the experts, ...).
+/// Refuses what no program can be built from (zero heads, odd rotary dimensions, top-k above the experts, ...) and
+/// values that no model has (an epsilon of 1e12, a negative rotary base, NaN). corrupt, naming the value, the limits
+/// and the fix.
 Expected<void> check(const ModelConfig& config);
 
 /// Rotary frequencies with the scaling applied; `context` positions are filled later.
