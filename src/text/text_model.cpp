@@ -2,30 +2,21 @@
 
 #include <filesystem>
 
-#include "base/file.h"
 #include "base/result.h"
 #include "text/tokenizer/gguf_data.h"
+#include "text/tokenizer/load.h"
 
 namespace cohort {
 namespace {
 
-/// The text of a file that may be absent.
-Expected<std::string> optional_file(const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return std::string();
-  return read_text_file(path);
-}
-
 Expected<text::Tokenizer> folder_tokenizer(const std::filesystem::path& folder) {
-  COHORT_ASSIGN(const std::string tokenizer, optional_file(folder / "tokenizer.json"));
-  if (tokenizer.empty()) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(folder / "tokenizer.json", ignored)) {
     return fail(ErrorCode::not_found,
                 "'{}' has no tokenizer.json; other tokenizer files are not read (save one with the tokenizers package)",
                 folder.string());
   }
-  COHORT_ASSIGN(const std::string config, optional_file(folder / "tokenizer_config.json"));
-  COHORT_ASSIGN(const std::string generation, optional_file(folder / "generation_config.json"));
-  return text::Tokenizer::from_huggingface(tokenizer, config, generation);
+  return text::load_tokenizer(folder);
 }
 
 Expected<text::Tokenizer> gguf_tokenizer(const gguf::Metadata& metadata) {

@@ -1,5 +1,5 @@
-// Feeds arbitrary bytes as tokenizer.json; with what loads, encodes and decodes. Input: the file, then optionally a NUL, a byte of
-// options and a text (which may be anything). Without a NUL, the file itself is the text.
+// Feeds arbitrary bytes as tokenizer.json; with what loads, encodes and decodes. Input: the file, then optionally a
+// NUL, a byte of options and a text (which may be anything). Without a NUL, the file itself is the text.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -44,7 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string_view rest = end == std::string_view::npos ? file : input.substr(end + 1);
   const auto options = rest.empty() ? 0 : static_cast<unsigned char>(rest.front());
   rest = rest.substr(rest.empty() ? 0 : 1, 4096);
-  const auto tokenizer = text::Tokenizer::from_huggingface(file, {}, {}, limits());
+  const auto tokenizer = text::Tokenizer::from_huggingface(file, limits());
   if (!tokenizer) {
     require(!tokenizer.error().message.empty());
     return 0;

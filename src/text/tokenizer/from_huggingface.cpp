@@ -19,10 +19,12 @@ using nlohmann::json;
 
 class Builder {
  public:
-  Builder(HuggingFaceFile file, const json& config, const json& generation, const TokenizerLimits& limits)
+  Builder(HuggingFaceFile file, const json& config, const json& generation, const json& model,
+          const TokenizerLimits& limits)
       : file_(std::move(file)),
         config_(config, "tokenizer_config.json"),
         generation_(generation, "generation_config.json"),
+        model_(model, "config.json"),
         limits_(limits) {}
 
   Expected<TokenizerParts> run() {
@@ -242,35 +244,51 @@ class Builder {
     return {};
   }
 
-  Expected<std::optional<int32_t>> config_id(const char* name) const {
-    COHORT_ASSIGN(const std::string content, config_token(name));
-    return content.empty() ? std::nullopt : parts_.vocabulary->find(content);
+  /// The ids of "eos_token_id" and its like: absent, null, one, or a list.
+  Expected<std::vector<int32_t>> ids_in(const JsonObject& file, const std::string& name) const {
+    std::vector<int32_t> ids;
+    const json* value = file.find(name);
+    if (value == nullptr) {
+      return ids;
+    }
+    for (const json& id : value->is_array() ? *value : json::array({*value})) {
+      const bool token = id.is_number_unsigned() && id.get<uint64_t>() < parts_.vocabulary->size();
+      if (!token) {
+        const std::string shown = id.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 80);
+        return fail(ErrorCode::corrupt,
+                    "{}: {} is {}; a token id from 0 to {}, or a list of them, is needed (correct the file)",
+                    file.where(), name, shown, parts_.vocabulary->size() - 1);
+      }
+      ids.push_back(id.get<int32_t>());
+    }
+    return ids;
   }
 
-  /// "eos_token_id": a number or a list of numbers.
-  Expected<std::vector<int32_t>> generation_ends() const {
-    std::vector<int32_t> ends;
-    const json* value = generation_.find("eos_token_id");
-    if (value == nullptr) {
-      return ends;
-    }
-    const json list = value->is_array() ? *value : json::array({*value});
-    for (const json& id : list) {
-      if (!id.is_number_unsigned() || id.get<uint64_t>() > INT32_MAX) {
-        return wrong_field(generation_, "eos_token_id", "a token id or a list of them");
+  /// A special token by its text in tokenizer_config.json, else by its id in config.json or generation_config.json.
+  Expected<std::optional<int32_t>> special_id(const std::string& name) const {
+    COHORT_ASSIGN(const std::string content, config_token((name + "_token").c_str()));
+    if (!content.empty()) {
+      if (const auto id = parts_.vocabulary->find(content)) {
+        return id;
       }
-      ends.push_back(id.get<int32_t>());
     }
-    return ends;
+    for (const JsonObject* file : {&model_, &generation_}) {
+      COHORT_ASSIGN(const std::vector<int32_t> ids, ids_in(*file, name + "_token_id"));
+      if (!ids.empty()) {
+        return ids.front();
+      }
+    }
+    return std::nullopt;
   }
 
   Expected<void> special_ids() {
-    COHORT_ASSIGN(parts_.bos, config_id("bos_token"));
-    COHORT_ASSIGN(parts_.eos, config_id("eos_token"));
-    COHORT_ASSIGN(parts_.pad, config_id("pad_token"));
-    COHORT_ASSIGN(std::vector<int32_t> ends, generation_ends());
-    if (!parts_.eos && !ends.empty()) {
-      parts_.eos = ends.front();
+    COHORT_ASSIGN(parts_.bos, special_id("bos"));
+    COHORT_ASSIGN(parts_.eos, special_id("eos"));
+    COHORT_ASSIGN(parts_.pad, special_id("pad"));
+    std::vector<int32_t> ends;
+    for (const JsonObject* file : {&model_, &generation_}) {
+      COHORT_ASSIGN(const std::vector<int32_t> ids, ids_in(*file, "eos_token_id"));
+      ends.insert(ends.end(), ids.begin(), ids.end());
     }
     if (parts_.eos) {
       ends.push_back(*parts_.eos);
@@ -302,7 +320,7 @@ class Builder {
   }
 
   HuggingFaceFile file_;
-  JsonObject config_, generation_;
+  JsonObject config_, generation_, model_;
   const TokenizerLimits& limits_;
   std::shared_ptr<const Vocabulary> model_vocabulary_;
   std::vector<AddedToken> added_;
@@ -313,18 +331,21 @@ class Builder {
 
 }  // namespace
 
-Expected<Tokenizer> Tokenizer::from_huggingface(std::string_view tokenizer_json, std::string_view tokenizer_config,
-                                                std::string_view generation_config, const TokenizerLimits& limits) {
+Expected<Tokenizer> Tokenizer::from_huggingface(std::string_view tokenizer_json, const Companions& companions,
+                                                const TokenizerLimits& limits) {
   COHORT_ASSIGN(HuggingFaceFile file, read_huggingface_file(tokenizer_json, limits));
   const auto parsed = [](std::string_view text, std::string_view name) -> Expected<json> {
     return text.empty() ? Expected<json>(json::object()) : parse_json(text, name);
   };
-  COHORT_ASSIGN(const json config, parsed(tokenizer_config, "tokenizer_config.json"));
-  COHORT_ASSIGN(const json generation, parsed(generation_config, "generation_config.json"));
+  COHORT_ASSIGN(const json config, parsed(companions.tokenizer_config, "tokenizer_config.json"));
+  COHORT_ASSIGN(const json generation, parsed(companions.generation_config, "generation_config.json"));
+  COHORT_ASSIGN(const json model, parsed(companions.model_config, "config.json"));
   try {
-    auto parts = Builder(std::move(file), config, generation, limits).run();
+    auto parts = Builder(std::move(file), config, generation, model, limits).run();
     if (!parts) {
-      return fail(parts.error().code, "tokenizer.json: {}", parts.error().message);
+      // The companions name themselves.
+      const bool named = parts.error().message.find("config.json: ") != std::string::npos;
+      return fail(parts.error().code, "{}{}", named ? "" : "tokenizer.json: ", parts.error().message);
     }
     return Tokenizer(std::make_shared<const TokenizerParts>(std::move(*parts)));
   } catch (const std::exception& e) {

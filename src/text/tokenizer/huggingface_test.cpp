@@ -192,21 +192,46 @@ TEST(HuggingFace, RefusesBadJson) {
     ASSERT_FALSE(result);
     EXPECT_NE(result.error().message.find("tokenizer.json"), std::string::npos) << result.error().message;
   }
-  const auto config = Tokenizer::from_huggingface(byte_level_file().dump(), "{");
+  const auto config = Tokenizer::from_huggingface(byte_level_file().dump(), {.tokenizer_config = "{"});
   ASSERT_FALSE(config);
   EXPECT_NE(config.error().message.find("tokenizer_config.json"), std::string::npos);
   TokenizerLimits limits;
   limits.tokens = 100;
-  EXPECT_EQ(Tokenizer::from_huggingface(byte_level_file().dump(), {}, {}, limits).error().code, ErrorCode::capacity);
+  EXPECT_EQ(Tokenizer::from_huggingface(byte_level_file().dump(), limits).error().code, ErrorCode::capacity);
   limits = {};
   limits.merges = 2;
-  EXPECT_EQ(Tokenizer::from_huggingface(byte_level_file().dump(), {}, {}, limits).error().code, ErrorCode::capacity);
+  EXPECT_EQ(Tokenizer::from_huggingface(byte_level_file().dump(), limits).error().code, ErrorCode::capacity);
   limits = {};
   limits.json_bytes = 100;
-  EXPECT_EQ(Tokenizer::from_huggingface(byte_level_file().dump(), {}, {}, limits).error().code, ErrorCode::capacity);
+  EXPECT_EQ(Tokenizer::from_huggingface(byte_level_file().dump(), limits).error().code, ErrorCode::capacity);
   limits = {};
   limits.json_values = 10;
-  EXPECT_EQ(Tokenizer::from_huggingface(byte_level_file().dump(), {}, {}, limits).error().code, ErrorCode::capacity);
+  EXPECT_EQ(Tokenizer::from_huggingface(byte_level_file().dump(), limits).error().code, ErrorCode::capacity);
+}
+
+TEST(HuggingFace, EndTokensOfBothConfigs) {
+  const auto ends = [](std::string model, std::string generation) {
+    return Tokenizer::from_huggingface(byte_level_file().dump(),
+                                       {.generation_config = std::move(generation), .model_config = std::move(model)});
+  };
+  const auto both = ends(R"({"eos_token_id": 65, "bos_token_id": 66})", R"({"eos_token_id": [67, 65]})");
+  ASSERT_TRUE(both) << both.error().message;
+  EXPECT_EQ(both->eos_id(), 65);
+  EXPECT_EQ(both->bos_id(), 66);
+  EXPECT_TRUE(both->is_end(65) && both->is_end(67));
+  EXPECT_FALSE(both->is_end(66));
+  for (const char* id : {"302", "100000", "-1", "1.5", "\"65\"", "true", "[65, 302]", "[[65]]", "4294967361"}) {
+    const std::string text = std::string("{\"eos_token_id\": ") + id + "}";
+    const auto model = ends(text, "");
+    ASSERT_FALSE(model) << id;
+    EXPECT_EQ(model.error().code, ErrorCode::corrupt);
+    EXPECT_TRUE(model.error().message.starts_with("config.json: eos_token_id is ")) << model.error().message;
+    EXPECT_NE(model.error().message.find("from 0 to 301"), std::string::npos) << model.error().message;
+    const auto generation = ends("", text);
+    ASSERT_FALSE(generation) << id;
+    EXPECT_TRUE(generation.error().message.starts_with("generation_config.json: eos_token_id is ")) << id;
+  }
+  EXPECT_TRUE(ends(R"({"eos_token_id": null})", "{}"));
 }
 
 TEST(HuggingFace, OlderSpellings) {

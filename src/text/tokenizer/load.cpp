@@ -18,9 +18,11 @@ Expected<std::string> read_if_present(const std::filesystem::path& path) {
 
 Expected<Tokenizer> load_folder(const std::filesystem::path& folder, const std::filesystem::path& file) {
   COHORT_ASSIGN(const std::string tokenizer, read_text_file(file));
-  COHORT_ASSIGN(const std::string config, read_if_present(folder / "tokenizer_config.json"));
-  COHORT_ASSIGN(const std::string generation, read_if_present(folder / "generation_config.json"));
-  return Tokenizer::from_huggingface(tokenizer, config, generation);
+  Tokenizer::Companions companions;
+  COHORT_ASSIGN(companions.tokenizer_config, read_if_present(folder / "tokenizer_config.json"));
+  COHORT_ASSIGN(companions.generation_config, read_if_present(folder / "generation_config.json"));
+  COHORT_ASSIGN(companions.model_config, read_if_present(folder / "config.json"));
+  return Tokenizer::from_huggingface(tokenizer, companions);
 }
 
 Expected<Tokenizer> load_gguf(const std::filesystem::path& path) {

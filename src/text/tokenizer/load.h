@@ -8,9 +8,9 @@
 
 namespace cohort::text {
 
-/// From a GGUF file, a folder with tokenizer.json (and, if they are there, tokenizer_config.json and
-/// generation_config.json), or a tokenizer.json itself, whose folder is then read in the same way. Errors name the
-/// file.
+/// From a GGUF file, a folder with tokenizer.json (and, if they are there, tokenizer_config.json,
+/// generation_config.json and config.json), or a tokenizer.json itself, whose folder is then read in the same way.
+/// Errors name the file.
 Expected<Tokenizer> load_tokenizer(const std::filesystem::path& path);
 
 }  // namespace cohort::text

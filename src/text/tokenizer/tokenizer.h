@@ -6,9 +6,6 @@
 //   - tokenizer.json's "truncation" and "padding" are ignored: the engine decides what fits;
 //   - <0xNN> byte tokens decode as one UTF-8 stream: a run with a mistake keeps its valid characters, where the package
 //     gives one U+FFFD for every byte of the run;
-//   - a unigram vocabulary from GGUF with a normalizer that rewrites spaces may keep leading spaces when decoding that
-//   SentencePiece
-//     drops (one of the golden strings);
 //   - clean_up_tokenization_spaces is ignored: decode() gives the text that was encoded.
 #pragma once
 
@@ -55,11 +52,19 @@ class Tokenizer {
   /// Errors: unsupported (an unknown model or pre-tokenizer; the message lists the known ones), corrupt, capacity.
   static Expected<Tokenizer> from_gguf(const TokenizerData& data, const TokenizerLimits& limits = {});
 
-  /// From the contents of tokenizer.json and, where there are such files, tokenizer_config.json (special tokens, added
-  /// tokens, add_bos_token) and generation_config.json (end tokens). Errors: as above, naming the component.
-  static Expected<Tokenizer> from_huggingface(std::string_view tokenizer_json, std::string_view tokenizer_config = {},
-                                              std::string_view generation_config = {},
+  /// What lies beside tokenizer.json; empty where there is no such file.
+  struct Companions {
+    std::string tokenizer_config;   // special tokens, added tokens, add_bos_token
+    std::string generation_config;  // end tokens
+    std::string model_config;       // config.json: end tokens, and special ones that tokenizer_config does not name
+  };
+  /// From the contents of tokenizer.json and its companions. Errors: as above, naming the file and the component; ids
+  /// that are no tokens are corrupt.
+  static Expected<Tokenizer> from_huggingface(std::string_view tokenizer_json, const Companions& companions,
                                               const TokenizerLimits& limits = {});
+  static Expected<Tokenizer> from_huggingface(std::string_view tokenizer_json, const TokenizerLimits& limits = {}) {
+    return from_huggingface(tokenizer_json, Companions{}, limits);
+  }
 
   /// Token ids of a text. Invalid UTF-8 is read as U+FFFD, one for each maximal invalid subpart, which is what Python's
   /// errors="replace" gives the `tokenizers` package. Errors: capacity, unsupported.

@@ -14,7 +14,8 @@ using Ids = std::vector<int32_t>;
 
 Tokenizer load(const json& file, const json& config = nullptr, const json& generation = nullptr) {
   const auto dump = [](const json& value) { return value.is_null() ? std::string() : value.dump(); };
-  auto result = Tokenizer::from_huggingface(file.dump(), dump(config), dump(generation));
+  auto result = Tokenizer::from_huggingface(file.dump(),
+                                            {.tokenizer_config = dump(config), .generation_config = dump(generation)});
   EXPECT_TRUE(result) << result.error().message;
   return *result;
 }
@@ -134,7 +135,7 @@ TEST(Tokenizer, EndTokens) {
                            "<|im_start|>", "</s>"}) {
     file["added_tokens"].push_back({{"id", id++}, {"content", name}, {"special", true}});
   }
-  Tokenizer tokenizer = load(file, nullptr, {{"eos_token_id", {308, 65, 100000}}});
+  Tokenizer tokenizer = load(file, nullptr, {{"eos_token_id", {308, 65}}});
   EXPECT_EQ(Ids(tokenizer.end_ids().begin(), tokenizer.end_ids().end()),
             (Ids{65, 300, 301, 302, 303, 304, 305, 306, 308}));
   EXPECT_EQ(tokenizer.eos_id(), 308);
@@ -250,7 +251,7 @@ TEST(Tokenizer, LimitsOfTheText) {
   limits.text_bytes = 1000;
   json file = byte_level_file();
   file["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(100, 'b')}};
-  const auto tokenizer = Tokenizer::from_huggingface(file.dump(), {}, {}, limits);
+  const auto tokenizer = Tokenizer::from_huggingface(file.dump(), limits);
   ASSERT_TRUE(tokenizer);
   EXPECT_TRUE(tokenizer->encode(std::string(1000, 'x')));
   EXPECT_EQ(tokenizer->encode(std::string(1001, 'x')).error().code, ErrorCode::capacity);
