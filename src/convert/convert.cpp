@@ -5,10 +5,12 @@
 #include <numeric>
 #include <system_error>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/result.h"
 #include "base/thread_team.h"
 #include "convert/encode.h"
+#include "convert/model_card.h"
 #include "convert/model_metadata.h"
 #include "convert/plan.h"
 #include "convert/tokenizer_metadata.h"
@@ -135,6 +137,15 @@ Expected<void> add_texts(const ConvertOptions& options, gguf::Metadata& metadata
   return {};
 }
 
+/// The model card's keys, where --set does not say otherwise.
+Expected<void> add_card(const fs::path& folder, gguf::Metadata& metadata) {
+  constexpr size_t kMaxCardBytes = size_t{4} << 20;
+  std::error_code error;
+  if (!fs::is_regular_file(folder / "README.md", error)) return {};
+  COHORT_ASSIGN(const std::string text, read_text_file(folder / "README.md", kMaxCardBytes));
+  return convert_detail::add_model_card(convert_detail::parse_model_card(text), metadata);
+}
+
 void describe(const Plan& plan, ConvertReport& report) {
   report.tensors = plan.tensors.size();
   for (const PlannedTensor& tensor : plan.tensors) {
@@ -185,8 +196,9 @@ Expected<ConvertReport> convert(const fs::path& folder, const fs::path& output, 
 
   gguf::Metadata metadata;
   COHORT_TRY(convert_detail::add_model_metadata(config, display_name(folder, options), type, files.generation_config(),
-                                                metadata));
+                                                metadata, report.notes));
   COHORT_TRY(add_texts(options, metadata));
+  COHORT_TRY(add_card(folder, metadata));
   COHORT_TRY(convert_detail::add_tokenizer_metadata(files, config.vocabulary, options.pre, metadata, report.notes));
   COHORT_TRY(check_room(output, 0));
   COHORT_ASSIGN(auto writer, gguf::Writer::create(output));

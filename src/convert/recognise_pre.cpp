@@ -62,6 +62,9 @@ Expected<Traits> traits_of(const json& tokenizer) {
 
 }  // namespace
 
+// A Llama 3 tokenizer.json without ignore_merges becomes "dbrx", not "llama-bpe": GGUF programs let llama-bpe skip the
+// merges for whole words of the vocabulary, which such a file does not ask for; dbrx is the same pattern without it.
+// What else a name implies (a first token) is written to keys of its own.
 Expected<std::string> recognise_pre(const json& tokenizer) {
   COHORT_ASSIGN(Traits traits, traits_of(tokenizer));
   std::string near;  // same patterns, another flag
