@@ -27,8 +27,8 @@ Expected<void> positive(std::string_view what, int64_t value) {
 template <class T>
 Expected<void> within(std::string_view what, T value, double low, double high) {
   if (value > static_cast<T>(low) && value <= static_cast<T>(high)) return {};
-  return fail(ErrorCode::corrupt, "the model's {} is {}; it must be above {} and at most {}; {}", what, value, low,
-              high, kFix);
+  return fail(ErrorCode::corrupt, "the model's {} is {:g}; it must be above {:g} and at most {:g}; {}", what, value,
+              low, high, kFix);
 }
 
 Expected<void> check_rope(const ModelConfig& c) {

@@ -103,10 +103,12 @@ gguf::Metadata changed(const std::vector<std::pair<std::string, std::optional<gg
   gguf::Metadata out;
   for (const auto& [key, value] : file->metadata().entries()) {
     const bool replaced = std::ranges::any_of(changes, [&](const auto& change) { return change.first == key; });
-    if (!replaced) EXPECT_TRUE(out.add(key, value));
+    if (replaced) continue;
+    EXPECT_TRUE(out.add(key, value));
   }
   for (const auto& [key, value] : changes) {
-    if (value) EXPECT_TRUE(out.add(key, *value));
+    if (!value) continue;
+    EXPECT_TRUE(out.add(key, *value));
   }
   return out;
 }

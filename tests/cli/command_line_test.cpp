@@ -77,6 +77,9 @@ TEST(CommandLine, KvPositionsInWholePages) {
   EXPECT_TRUE(says(odd.err, "note: --kv-positions 100 became 128: 4 whole pages of 32 positions"));
   const Result whole = run(tiny({"-p", "Hi", "-n", "1", "-c", "64", "--kv-positions", "128"}));
   EXPECT_FALSE(says(whole.err, "became"));
+  const Result bench = run({"bench", "steps", "-m", kTiny, "--bandwidth", "0", "--kv-positions", "64"});
+  EXPECT_EQ(bench.code, 1);
+  EXPECT_TRUE(says(bench.err, "(--kv-positions) are given, 64"));
 }
 
 }  // namespace

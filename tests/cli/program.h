@@ -82,6 +82,13 @@ class Program {
     }
     return true;
   }
+  /// Reads until stdout holds anything.
+  bool wait_for_output() {
+    while (texts_[0].empty()) {
+      if (!read_some()) return false;
+    }
+    return true;
+  }
   /// Reads to the end; the exit code, or minus the signal that ended the program.
   int finish() {
     while (read_some()) {

@@ -192,7 +192,7 @@ TEST(HuggingFace, RefusesBadJson) {
     ASSERT_FALSE(result);
     EXPECT_NE(result.error().message.find("tokenizer.json"), std::string::npos) << result.error().message;
   }
-  const auto config = Tokenizer::from_huggingface(byte_level_file().dump(), {.tokenizer_config = "{"});
+  const auto config = Tokenizer::from_huggingface(byte_level_file().dump(), Tokenizer::Companions{"{", "", ""});
   ASSERT_FALSE(config);
   EXPECT_NE(config.error().message.find("tokenizer_config.json"), std::string::npos);
   TokenizerLimits limits;
@@ -212,7 +212,7 @@ TEST(HuggingFace, RefusesBadJson) {
 TEST(HuggingFace, EndTokensOfBothConfigs) {
   const auto ends = [](std::string model, std::string generation) {
     return Tokenizer::from_huggingface(byte_level_file().dump(),
-                                       {.generation_config = std::move(generation), .model_config = std::move(model)});
+                                       Tokenizer::Companions{"", std::move(generation), std::move(model)});
   };
   const auto both = ends(R"({"eos_token_id": 65, "bos_token_id": 66})", R"({"eos_token_id": [67, 65]})");
   ASSERT_TRUE(both) << both.error().message;

@@ -14,8 +14,7 @@ using Ids = std::vector<int32_t>;
 
 Tokenizer load(const json& file, const json& config = nullptr, const json& generation = nullptr) {
   const auto dump = [](const json& value) { return value.is_null() ? std::string() : value.dump(); };
-  auto result = Tokenizer::from_huggingface(file.dump(),
-                                            {.tokenizer_config = dump(config), .generation_config = dump(generation)});
+  auto result = Tokenizer::from_huggingface(file.dump(), Tokenizer::Companions{dump(config), dump(generation), ""});
   EXPECT_TRUE(result) << result.error().message;
   return *result;
 }
