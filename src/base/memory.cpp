@@ -40,8 +40,12 @@ size_t available_memory() {
   return std::min(kibibytes * 1024, limit - std::min(limit, used));
 }
 
-size_t resident_memory() { return number_after("/proc/self/status", "VmRSS:", 0) * 1024; }
-size_t peak_resident_memory() { return number_after("/proc/self/status", "VmHWM:", 0) * 1024; }
+size_t resident_memory() {
+  return number_after("/proc/self/status", "VmRSS:", 0) * 1024;
+}
+size_t peak_resident_memory() {
+  return number_after("/proc/self/status", "VmHWM:", 0) * 1024;
+}
 
 std::string format_bytes(double bytes) {
   constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};

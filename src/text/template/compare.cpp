@@ -14,7 +14,12 @@ constexpr size_t kScanLimit = 8;  // dicts up to this size are searched in a row
 std::partial_ordering order_numbers(const Value& a, const Value& b) {
   if (a.is_integral() && b.is_integral()) return a.integer() <=> b.integer();
   if (a.is(Kind::floating) && b.is(Kind::floating)) return a.floating() <=> b.floating();
-  if (a.is(Kind::floating)) return 0 <=> order_numbers(b, a);
+  if (a.is(Kind::floating)) {
+    const std::partial_ordering reversed = order_numbers(b, a);
+    return std::is_lt(reversed)   ? std::partial_ordering::greater
+           : std::is_gt(reversed) ? std::partial_ordering::less
+                                  : reversed;
+  }
   // An integer against a float, exactly: by their integral parts, then by the fraction.
   double f = b.floating();
   constexpr double kBeyond = 0x1p127;
@@ -22,20 +27,20 @@ std::partial_ordering order_numbers(const Value& a, const Value& b) {
   if (f >= kBeyond) return std::partial_ordering::less;
   if (f < -kBeyond) return std::partial_ordering::greater;
   double whole = std::trunc(f);
-  if (auto order = a.integer() <=> static_cast<Int>(whole); order != 0) return order;
+  if (auto order = a.integer() <=> static_cast<Int>(whole); std::is_neq(order)) return order;
   return whole <=> f;
 }
 
 bool satisfies(std::partial_ordering order, Comparison comparison) {
   switch (comparison) {
     case Comparison::lt:
-      return order < 0;
+      return std::is_lt(order);
     case Comparison::le:
-      return order <= 0;
+      return std::is_lteq(order);
     case Comparison::gt:
-      return order > 0;
+      return std::is_gt(order);
     default:
-      return order >= 0;
+      return std::is_gteq(order);
   }
 }
 
@@ -162,7 +167,7 @@ bool truthy(const Value& value) {
 
 bool equal(Runtime& runtime, const Value& a, const Value& b) {
   runtime.spend();
-  if (a.is_number() && b.is_number()) return order_numbers(a, b) == 0;
+  if (a.is_number() && b.is_number()) return std::is_eq(order_numbers(a, b));
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
     case Kind::none:

@@ -211,6 +211,7 @@ Value groupby(Runtime& runtime, const Value& self, Arguments& arguments) {
   std::vector<Value> items = collect(runtime, self);
   Borrowed borrowed(runtime, items.size() * (sizeof(Keyed) + sizeof(Value)));
   std::vector<Keyed> rows;
+  rows.reserve(items.size());
   for (Value& item : items) {
     rows.push_back({{sort_key(runtime, path, case_sensitive, item, fallback)}, item});
   }

@@ -145,16 +145,18 @@ Interpreter::Flow Interpreter::execute_loop(const Stmt& statement, Activation& a
   return Flow::normal;
 }
 
-Value Interpreter::run_recursive(const Stmt& statement, Ref<Activation> definition, const Value& iterable, Int depth0) {
+Value Interpreter::run_recursive(const Stmt& statement, const Ref<Activation>& definition, const Value& iterable,
+                                 Int depth0) {
   RecursionGuard guard(runtime_);
   Ref<Activation> own = activate(statement.function, definition);
   Text out(runtime_);
-  run_loop(statement, *own, std::move(definition), iterable, depth0, out);
+  run_loop(statement, *own, definition, iterable, depth0, out);
   return runtime_.string(out.take());
 }
 
-Interpreter::Flow Interpreter::run_loop(const Stmt& statement, Activation& activation, Ref<Activation> definition,
-                                        const Value& iterable, Int depth0, Text& out) {
+Interpreter::Flow Interpreter::run_loop(const Stmt& statement, Activation& activation,
+                                        const Ref<Activation>& definition, const Value& iterable, Int depth0,
+                                        Text& out) {
   // What loop.changed remembers may contain the loop itself; it is dropped however the loop ends.
   struct LoopEnd {
     Ref<LoopObject> loop;

@@ -41,9 +41,9 @@ class Interpreter {
 
   // Loops.
   Flow execute_loop(const Stmt& statement, Activation& activation, Text& out);
-  Flow run_loop(const Stmt& statement, Activation& activation, Ref<Activation> definition, const Value& iterable,
+  Flow run_loop(const Stmt& statement, Activation& activation, const Ref<Activation>& definition, const Value& iterable,
                 Int depth0, Text& out);
-  Value run_recursive(const Stmt& statement, Ref<Activation> definition, const Value& iterable, Int depth0);
+  Value run_recursive(const Stmt& statement, const Ref<Activation>& definition, const Value& iterable, Int depth0);
   Value filtered(const Stmt& statement, Ref<Activation> definition, const Value& iterable);
   Value rebuilt(const Expr& target, Activation& activation);
 

@@ -23,7 +23,10 @@ class Parser {
   // Tokens.
   const Token& current() const { return tokens_[position_]; }
   const Token& peek() const { return tokens_[std::min(position_ + 1, tokens_.size() - 1)]; }
-  Token take() { return at(TokenType::end) ? current() : std::move(tokens_[position_++]); }
+  Token take() {
+    if (at(TokenType::end)) return current();
+    return std::move(tokens_[position_++]);
+  }
   bool at(TokenType type) const { return current().type == type; }
   bool at_symbol(std::string_view symbol) const { return at(TokenType::symbol) && current().text == symbol; }
   bool at_name(std::string_view name) const { return at(TokenType::name) && current().text == name; }

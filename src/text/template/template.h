@@ -19,10 +19,10 @@ namespace cohort {
 /// What one template may cost. A template that needs more fails with ErrorCode::capacity and the name of the limit.
 struct TemplateLimits {
   size_t source_bytes = size_t{1} << 20;
-  size_t syntax_depth = 200;  // nested tags, brackets and operands of one expression
-  size_t value_depth = 200;   // lists in lists, of the context and of the template
-  size_t steps = 50'000'000;  // expressions, statements and iterations; long texts count as several
-  size_t depth = 1000;        // nested evaluations: bounds recursive macros and the stack (0.4 MB)
+  size_t syntax_depth = 200;                // nested tags, brackets and operands of one expression
+  size_t value_depth = 200;                 // lists in lists, of the context and of the template
+  size_t steps = 50'000'000;                // expressions, statements and iterations; long texts count as several
+  size_t depth = 1000;                      // nested evaluations: bounds recursive macros and the stack (0.4 MB)
   size_t output_bytes = size_t{64} << 20;   // the rendered text
   size_t memory_bytes = size_t{256} << 20;  // texts and lists that the template makes and holds at one time
 };

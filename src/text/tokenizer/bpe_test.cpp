@@ -17,6 +17,7 @@ using Ids = std::vector<int32_t>;
 
 std::shared_ptr<const Vocabulary> vocabulary_of(const std::vector<std::string>& tokens) {
   std::vector<std::pair<std::string, int32_t>> list;
+  list.reserve(tokens.size());
   for (const auto& token : tokens) {
     list.emplace_back(token, static_cast<int32_t>(list.size()));
   }

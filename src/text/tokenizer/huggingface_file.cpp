@@ -168,7 +168,7 @@ class Reader : public json::json_sax_t {
     if (place == nullptr || !deeper()) {
       return false;
     }
-    if (stack_.size() >= 1) {
+    if (!stack_.empty()) {
       keys_.push_back(key_);
     }
     stack_.push_back(place);

@@ -31,6 +31,7 @@ std::vector<std::string> pieces(const json& pre_tokenizer, std::string_view text
   const auto result = built->apply({text, true}, out, storage, scratch);
   EXPECT_TRUE(result) << result.error().message;
   std::vector<std::string> strings;
+  strings.reserve(out.size());
   for (const Piece& piece : out) {
     strings.emplace_back(piece.text);
   }
@@ -114,7 +115,7 @@ TEST(HuggingFace, PreTokenizers) {
   EXPECT_EQ(pieces({{"type", "ByteLevel"}}, ""), (Strings{}));
 }
 
-void expect_error(json file, ErrorCode code, std::string_view part) {
+void expect_error(const json& file, ErrorCode code, std::string_view part) {
   const auto result = Tokenizer::from_huggingface(file.dump());
   ASSERT_FALSE(result) << part;
   EXPECT_EQ(result.error().code, code) << result.error().message;

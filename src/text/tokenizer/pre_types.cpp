@@ -36,23 +36,24 @@ constexpr std::string_view kKimi =
 constexpr std::string_view kYoutu =
     R"([^\r\n\p{L}\p{N}]?)" COHORT_UPPER "*" COHORT_LOWER "+" COHORT_CONTRACTIONS R"(?|[^\r\n\p{L}\p{N}]?)" COHORT_UPPER
     "+" COHORT_LOWER "*" COHORT_CONTRACTIONS R"(?|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|)" COHORT_TAIL;
-// Letters of Latin, Greek, Cyrillic and a few more scripts, one by one in the file itself.
+// Letters of Latin, Greek, Cyrillic and a few more scripts, one by one in the file itself. clang-format would break
+// these lines further every time.
+// clang-format off
 constexpr std::string_view kDeepSeekLetters =
-    "\\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-"
-    "ᶚḀ-"
+    "\\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-"
     "ἕἘ-"
     "Ἕἠ-"
     "ὅὈ-"
     "Ὅὐ-"
     "ὗὙὛὝὟ-\u1F7Dᾀ-ᾴᾶ-ᾼ\u1FBEῂ-ῄῆ-ῌ"
-    "ῐ-\u1FD3ῖ-\u1FDBῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\u2126ℨ\u212A-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-"
-    "ꞎꭰ-"
+    "ῐ-\u1FD3ῖ-\u1FDBῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\u2126ℨ\u212A-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-"
     "ꮿﬀ-"
     "ﬆﬓ-"
     "ﬗＡ-"
     "Ｚａ-"
     "ｚ𐐀-𐑏"
     "𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+";
+// clang-format on
 
 const std::vector<PreType>& table() {
   static const std::vector<PreType> types = {
