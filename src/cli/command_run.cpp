@@ -38,6 +38,7 @@ int failed(const Error& error) {
 int continue_prompts(Engine& engine, const TextModel& text, const RunOptions& options,
                      const std::vector<std::string>& prompts) {
   std::vector<Stream> streams;
+  streams.reserve(prompts.size());
   for (const std::string& prompt : prompts) streams.push_back({.prompt = prompt});
   Expected<Totals> totals;
   if (options.json) {
