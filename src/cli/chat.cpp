@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/result.h"
+#include "cli/interrupt.h"
 #include "cli/values.h"
 #include "text/template/chat.h"
 
@@ -79,7 +80,7 @@ class Chat {
 
 }  // namespace
 
-int chat(Engine& engine, const TextModel& text, const RunOptions& options, InterruptGuard& interrupts) {
+int chat(Engine& engine, const TextModel& text, const RunOptions& options) {
   if (!text.chat_template_problem.empty())
     fmt::print(stderr, "the model's chat template cannot be used: {}\n", text.chat_template_problem);
   const bool terminal = ::isatty(STDIN_FILENO) != 0;
@@ -90,19 +91,19 @@ int chat(Engine& engine, const TextModel& text, const RunOptions& options, Inter
   int exit_code = 0;
   std::string line;
   for (size_t number = 1;; ++number) {
-    interrupts.end_at_once();
+    InterruptGuard::set(InterruptGuard::Mode::end_at_once);
     if (terminal) fmt::print(stderr, "> ");
     if (!std::getline(std::cin, line)) break;
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty()) continue;
-    interrupts.ask();
+    InterruptGuard::set(InterruptGuard::Mode::ask);
     if (auto answered = conversation.answer(line, number); !answered) {
       exit_code = 1;
       fmt::print(stderr, "cohort run: {}\n", answered.error().message);
       if (options.json) print_json({{"prompt", line}, {"error", answered.error().message}}, -1);
     }
     // Who types goes on; a script's Ctrl-C means the script.
-    if (InterruptGuard::requested() && !terminal) return kInterruptedExit;
+    if (InterruptGuard::interrupted() && !terminal) return kInterruptedExit;
   }
   if (terminal) fmt::print(stderr, "\n");
   return exit_code;

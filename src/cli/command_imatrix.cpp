@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
 #include "cli/interrupt.h"
+#include "cli/values.h"
 #include "measure/importance.h"
 
 namespace cohort::cli {
@@ -67,10 +68,10 @@ void add_imatrix_command(CLI::App& app, int& exit_code) {
   command->add_option("-o,--output", a->output, "File to write")->required()->type_name("FILE");
   command->add_option("--format", a->format, "gguf, or dat: the older form (default: dat for *.dat)")
       ->type_name("NAME")
-      ->check(CLI::IsMember({"gguf", "dat"}));
+      ->check(one_of({"gguf", "dat"}));
   command->add_option("--windows,--chunks", a->options.windows, "Windows to read, at most (0: all)")
       ->type_name("N")
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_number(0, INT32_MAX));
   command->add_flag("--process-output", a->options.head, "Collect the head's input, too");
   command->add_flag("--json", a->json, "Report as JSON");
   command->callback([a, &exit_code] { exit_code = run(*a); });

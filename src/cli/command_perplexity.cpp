@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
 #include "cli/interrupt.h"
+#include "cli/values.h"
 #include "measure/perplexity.h"
 
 namespace cohort::cli {
@@ -58,10 +59,10 @@ void add_perplexity_command(CLI::App& app, int& exit_code) {
   command->add_option("-f,--file", a->options.text, "The text")->type_name("FILE");
   command->add_option("--stride", a->options.stride, "Score the last N tokens of windows that begin every N tokens")
       ->type_name("N")
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_number(0, INT32_MAX));
   command->add_option("--windows,--chunks", a->options.windows, "Windows to read, at most (0: all)")
       ->type_name("N")
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_number(0, INT32_MAX));
   command->add_option("--save-base", a->options.save_base, "Write the log-probabilities of every scored position")
       ->type_name("FILE");
   command

@@ -10,7 +10,9 @@
 #include "base/progress.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/values.h"
 #include "convert/quantise.h"
+#include "engine/limits.h"
 
 namespace cohort::cli {
 namespace {
@@ -171,8 +173,11 @@ void add_quantize_command(CLI::App& app, int& exit_code) {
       ->check(check_bytes);
   command->add_option("--split-max-tensors", a->options.split_tensors, "Tensors of one file, at most: write several")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--jobs", a->options.jobs, "Threads (default: all)")->type_name("N")->check(CLI::Range(1, 1024));
+      ->check(whole_number(1, INT32_MAX));
+  command->add_option("--jobs", a->options.jobs, "Threads (0: one per core)")
+      ->type_name("N")
+      ->check(whole_number(0, kMaxThreads))
+      ->capture_default_str();
   command->add_flag("--dry-run", a->options.dry_run, "Only say what would be written");
   command->add_flag("--json", a->json, "Report as JSON");
   command->callback([a, &exit_code] { exit_code = run(*a); });

@@ -58,7 +58,7 @@ int continue_prompts(Engine& engine, const TextModel& text, const RunOptions& op
     if (totals) view.finish();
   }
   if (!totals) return failed(totals.error());
-  int exit_code = InterruptGuard::requested() ? kInterruptedExit : 0;
+  int exit_code = InterruptGuard::interrupted() ? kInterruptedExit : 0;
   for (size_t i = 0; i < streams.size(); ++i) {
     if (streams[i].error.empty()) continue;
     fmt::print(stderr, "cohort run: stream {}: {}\n", i + 1, streams[i].error);
@@ -74,7 +74,7 @@ int continue_prompts(Engine& engine, const TextModel& text, const RunOptions& op
 }
 
 int run(Arguments& a) {
-  InterruptGuard interrupts;
+  const InterruptGuard guard(InterruptGuard::Mode::end_at_once);
   const auto prompts = collect_prompts(a.prompts);
   if (!prompts) return failed(prompts.error());
   for (const std::string& note : prompts->notes) fmt::print(stderr, "note: {}\n", printable(note, kNoteBytes));
@@ -85,8 +85,8 @@ int run(Arguments& a) {
   if (engine == nullptr) return 1;
   const auto text = load_text_model(engine->model());
   if (!text) return failed(text.error());
-  if (prompts->texts.empty()) return chat(*engine, *text, a.run, interrupts);
-  interrupts.ask();
+  if (prompts->texts.empty()) return chat(*engine, *text, a.run);
+  InterruptGuard::set(InterruptGuard::Mode::ask);
   return continue_prompts(*engine, *text, a.run, prompts->texts);
 }
 

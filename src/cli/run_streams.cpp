@@ -50,7 +50,7 @@ Expected<Totals> run_streams(Engine& engine, const TextModel& text, const RunOpt
     detokenizers.emplace_back(text.tokenizer, text::Detokenizer::Options{.skip_special = true, .at_start = false});
   }
   Totals totals;
-  while (!engine.idle() && !InterruptGuard::requested()) {
+  while (!engine.idle() && !InterruptGuard::interrupted()) {
     COHORT_ASSIGN(const StepReport report, engine.step());
     totals.add(report);
     for (const TokenEvent& event : report.events) {

@@ -25,21 +25,20 @@ TEST(RunStreams, CtrlCEndsWhatIsUnfinished) {
   run.tokens = 500;
   // The first stream ends at its context; the second one has tokens left then.
   std::vector<Stream> streams{{.prompt = std::string(400, 'a')}, {.prompt = "b"}};
-  InterruptGuard interrupts;
-  interrupts.ask();
+  const InterruptGuard guard;
   const auto totals = run_streams(**engine, *text, run, false, streams, [&](size_t, const std::string&) {
-    if (!streams[0].finish_reason.empty() && !InterruptGuard::requested()) std::raise(SIGINT);
+    if (!streams[0].finish_reason.empty() && !InterruptGuard::interrupted()) std::raise(SIGINT);
   });
   ASSERT_TRUE(totals) << totals.error().message;
-  EXPECT_TRUE(InterruptGuard::requested());
+  EXPECT_TRUE(InterruptGuard::interrupted());
   EXPECT_EQ(streams[0].finish_reason, "context");
   EXPECT_EQ(streams[1].finish_reason, "interrupted");
   EXPECT_GT(streams[1].tokens.size(), 0U);
   EXPECT_LT(streams[1].tokens.size(), 500U);
   EXPECT_EQ(to_json(streams[1])["finish_reason"], "interrupted");
   EXPECT_TRUE((*engine)->idle());
-  interrupts.ask();
-  EXPECT_FALSE(InterruptGuard::requested());
+  InterruptGuard::set(InterruptGuard::Mode::ask);
+  EXPECT_FALSE(InterruptGuard::interrupted());
 }
 
 }  // namespace

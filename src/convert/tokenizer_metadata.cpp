@@ -86,7 +86,7 @@ class Writer {
                     "tokenizer.json: merge {} ('{}' and '{}') holds a space, which GGUF files cannot express",
                     merges.size(), left, right);
       }
-      merges.push_back(left + " " + right);
+      merges.push_back(fmt::format("{} {}", left, right));
     }
     return out_.add("tokenizer.ggml.merges", Value(std::move(merges)));
   }

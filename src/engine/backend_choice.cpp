@@ -71,6 +71,15 @@ Expected<void> check_options(const EngineOptions& options) {
   return {};
 }
 
+Expected<void> check_measured_options(const EngineOptions& options) {
+  COHORT_TRY(check_options(options));
+  if (options.kv_positions == 0) return {};
+  return fail(
+      ErrorCode::invalid_argument,
+      "KV positions (--kv-positions) are given, {}; a measurement reserves what its streams need: leave them out",
+      options.kv_positions);
+}
+
 Expected<TensorType> parse_kv_type(std::string_view name) {
   for (const TensorType type : {TensorType::f32, TensorType::f16, TensorType::bf16}) {
     if (type_info(type).name == name) return type;

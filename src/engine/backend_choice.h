@@ -14,6 +14,8 @@ int default_threads();
 
 /// Refuses counts that are out of range; the message names the option.
 Expected<void> check_options(const EngineOptions& options);
+/// The same for measurements, which reserve the KV positions that they need: none may be given.
+Expected<void> check_measured_options(const EngineOptions& options);
 
 /// f32, f16 or bf16.
 Expected<TensorType> parse_kv_type(std::string_view name);

@@ -117,12 +117,6 @@ Expected<void> check_steps_options(const StepsOptions& o) {
   COHORT_TRY(at_least_one("the prompt length (-npp)", o.prompt_tokens, 1 << 24));
   COHORT_TRY(at_least_one("the number of generated tokens (-ntg)", o.generated_tokens, 1 << 24));
   COHORT_TRY(at_least_one("the number of repeats (-r)", o.repeats, 10000));
-  if (o.engine.kv_positions != 0) {
-    return fail(
-        ErrorCode::invalid_argument,
-        "KV positions (--kv-positions) are given, {}; this bench reserves what its streams need: leave them out",
-        o.engine.kv_positions);
-  }
   if (o.streams.empty()) return fail(ErrorCode::invalid_argument, "no number of streams was given (-npl)");
   for (const int32_t b : o.streams) COHORT_TRY(at_least_one("a number of streams (-npl)", b, 65536));
   return {};
@@ -149,7 +143,7 @@ Expected<StepsReport> bench_steps(const StepsOptions& options,
   const int32_t most = std::ranges::max(o.streams);
   o.engine.max_streams = most;
   const int32_t context = o.prompt_tokens + o.generated_tokens;
-  COHORT_TRY(check_options(o.engine));
+  COHORT_TRY(check_measured_options(o.engine));
   COHORT_ASSIGN(auto model, Model::load(o.engine.model, context));
   const Program& program = model->program();
   COHORT_ASSIGN(const TensorType kv_type, parse_kv_type(o.engine.kv_type));

@@ -18,7 +18,7 @@ constexpr int64_t kLogitBytes = int64_t{256} << 20;
 }  // namespace
 
 Expected<std::unique_ptr<WindowRunner>> WindowRunner::create(EngineOptions options, const ProgressCallback& progress) {
-  COHORT_TRY(check_options(options));
+  COHORT_TRY(check_measured_options(options));
   const int threads = options.threads > 0 ? options.threads : default_threads();
   std::unique_ptr<WindowRunner> runner(new WindowRunner(threads));
   const bool chosen = options.context > 0;

@@ -54,7 +54,10 @@ TEST(CommandLine, ValuesAreRefusedWithFlagValueAndLimits) {
            {{"bench", "steps", "-m", "x", "-npl", "1,x"}, "--npl: 'x' is no whole number from 1 to 65536"},
            {{"bench", "serve", "--concurrency", "0"}, "--concurrency: '0' is no whole number from 1 to 4096"},
            {{"serve", "-m", "x", "--port", "70000"}, "--port: '70000' is no whole number from 0 to 65535"},
-           {{"convert", "x", "-o", "y", "--jobs", "x"}, "--jobs: 'x' is no whole number from 0 to 1024"}}) {
+           {{"convert", "x", "-o", "y", "--jobs", "x"}, "--jobs: 'x' is no whole number from 0 to 1024"},
+           {{"quantize", "x", "y", "q8_0", "--jobs", "-1"}, "--jobs: '-1' is no whole number from 0 to 1024"},
+           {{"imatrix", "-m", "x", "-f", "y", "-o", "z", "--windows", "x"}, "--windows: 'x' is no whole number from 0"},
+           {{"perplexity", "-m", "x", "--stride", "1.5"}, "--stride: '1.5' is no whole number from 0"}}) {
     const Result result = run(c.arguments);
     EXPECT_EQ(result.code, 2) << c.message;
     EXPECT_TRUE(says(result.err, c.message));
