@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cohort/constraint.h"
 #include "cohort/error.h"
 #include "cohort/sampling.h"
 
@@ -39,7 +40,8 @@ struct EngineOptions {
   bool batching = true;                   // false: streams run one by one; the bytes are the same
 };
 
-enum class FinishReason { none, end_token, length, context, cancelled, failed };
+/// complete: the sequence's constraint allows nothing more.
+enum class FinishReason { none, end_token, complete, length, context, cancelled, failed };
 std::string_view to_string(FinishReason reason);
 
 struct TokenEvent {
@@ -57,9 +59,11 @@ struct StepReport {
   int64_t rows = 0, prefill_rows = 0, decode_rows = 0;
   double distinct_experts = 0;  // mean over MoE layers, 0 for dense models
   double bytes = 0;             // weights that had to be read: dense once, each distinct expert once
-  int64_t prompt_tokens = 0;    // of the sequences whose first token came with this step
-  int64_t reused_tokens = 0;    // of those, from the prefix cache
-  int64_t preemptions = 0;      // sequences that lost their pages and will be read again
+  std::vector<uint32_t>
+      routes;                 // [MoE layers, experts] rows that chose each expert; empty where the device does not say
+  int64_t prompt_tokens = 0;  // of the sequences whose first token came with this step
+  int64_t reused_tokens = 0;  // of those, from the prefix cache
+  int64_t preemptions = 0;    // sequences that lost their pages and will be read again
   std::vector<TokenEvent> events;
 };
 
@@ -76,7 +80,8 @@ struct SequenceRequest {
   std::vector<int32_t> prompt;
   SamplingParams sampling;
   int32_t max_tokens = 128;
-  std::vector<int32_t> end_tokens;  // generation stops after one of these
+  std::vector<int32_t> end_tokens;               // generation stops after one of these
+  std::shared_ptr<const Constraint> constraint;  // null: any token may come
 };
 
 /// A running sequence at a moment.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <thread>
 
 #include "base/result.h"
@@ -23,6 +24,7 @@ std::string_view to_string(FinishReason reason) {
     case FinishReason::none:
       return "none";
     case FinishReason::end_token:
+    case FinishReason::complete:
       return "stop";
     case FinishReason::length:
       return "length";
@@ -57,6 +59,7 @@ struct Engine::Impl {
   Expected<StepStats> run(const Batch& batch);
   Expected<StepStats> run_one_by_one(const Batch& batch);
   std::vector<Expected<Sample>> sample_all(std::span<const size_t> sequences);
+  Expected<Sample> sample_one(Sequence& sequence, std::span<const float> row) const;
   TokenEvent advance(Sequence& sequence, Expected<Sample> sampled);
 };
 
@@ -102,8 +105,27 @@ Expected<StepStats> Engine::Impl::run_one_by_one(const Batch& batch) {
     total.rows += stats.rows;
     total.distinct_experts += stats.distinct_experts;
     total.bytes += stats.bytes;
+    total.routes.resize(stats.routes.size());
+    std::ranges::transform(total.routes, stats.routes, total.routes.begin(), std::plus<>());
   }
   return total;
+}
+
+/// The next token of a sequence whose logits are `row`.
+Expected<Sample> Engine::Impl::sample_one(Sequence& s, std::span<const float> row) const {
+  // The sampler overwrites its row, so it gets a copy: last_logits() stays what the model said.
+  std::vector<float> logits_copy(row.begin(), row.end());
+  const auto position = static_cast<uint32_t>(s.size());
+  if (s.constraint == nullptr) return sample(logits_copy, s.request.sampling, s.tokens, position);
+  std::vector<uint64_t> mask((logits_copy.size() + 63) / 64);
+  COHORT_TRY(s.constraint->allowed(mask));
+  for (const int32_t token : s.request.end_tokens) {
+    if (token < 0 || token >= vocabulary()) continue;
+    const uint64_t bit = uint64_t{1} << (static_cast<unsigned>(token) % 64);
+    uint64_t& word = mask[static_cast<size_t>(token) / 64];
+    word = s.constraint->may_end() ? word | bit : word & ~bit;
+  }
+  return sample(logits_copy, s.request.sampling, s.tokens, position, mask);
 }
 
 /// The next token of each of `sequences` (indices of running ones whose last row has run). Each depends on its own row
@@ -111,11 +133,9 @@ Expected<StepStats> Engine::Impl::run_one_by_one(const Batch& batch) {
 std::vector<Expected<Sample>> Engine::Impl::sample_all(std::span<const size_t> sequences) {
   std::vector<Expected<Sample>> samples(sequences.size());
   samplers->run(static_cast<int64_t>(sequences.size()), [&](int64_t k, int) {
-    const Sequence& s = roster->running()[sequences[static_cast<size_t>(k)]];
-    // The sampler overwrites its row, so it gets a copy: last_logits() stays what the model said.
-    const auto first = logits.begin() + static_cast<std::ptrdiff_t>(k) * vocabulary();
-    std::vector<float> row(first, first + vocabulary());
-    samples[static_cast<size_t>(k)] = sample(row, s.request.sampling, s.tokens, static_cast<uint32_t>(s.size()));
+    const auto width = static_cast<size_t>(vocabulary());
+    samples[static_cast<size_t>(k)] = sample_one(roster->running()[sequences[static_cast<size_t>(k)]],
+                                                 std::span(logits).subspan(static_cast<size_t>(k) * width, width));
   });
   return samples;
 }
@@ -135,6 +155,11 @@ TokenEvent Engine::Impl::advance(Sequence& s, Expected<Sample> sampled) {
   s.tokens.push_back(event.sample.token);
   if (std::ranges::find(s.request.end_tokens, event.sample.token) != s.request.end_tokens.end()) {
     event.finish = FinishReason::end_token;
+    return event;
+  }
+  if (s.constraint != nullptr) s.constraint->advance(event.sample.token);
+  if (s.constraint != nullptr && s.constraint->must_end()) {
+    event.finish = FinishReason::complete;
   } else if (s.generated() >= s.request.max_tokens) {
     event.finish = FinishReason::length;
   } else if (s.size() >= model->context()) {
@@ -197,6 +222,7 @@ Expected<SequenceId> Engine::submit(SequenceRequest request) {
   Sequence sequence;
   sequence.id = impl_->next_id++;
   sequence.tokens = request.prompt;
+  if (request.constraint != nullptr) sequence.constraint = request.constraint->begin();
   sequence.request = std::move(request);
   impl_->roster->add(std::move(sequence));
   return impl_->next_id - 1;
@@ -215,10 +241,11 @@ Expected<StepReport> Engine::step() {
   report.preemptions += e.roster->preemptions();
   const Batch batch = e.make_batch(rows);
   if (batch.rows() == 0) return report;
-  COHORT_ASSIGN(const StepStats stats, e.run(batch));
+  COHORT_ASSIGN(StepStats stats, e.run(batch));
   report.rows = batch.rows();
   report.distinct_experts = stats.distinct_experts;
   report.bytes = stats.bytes;
+  report.routes = std::move(stats.routes);
 
   std::vector<size_t> sampled;  // running sequences, in the order of their logits
   for (size_t i = 0; i < rows.size(); ++i) {

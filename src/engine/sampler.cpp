@@ -27,19 +27,32 @@ bool by_token(const Candidate& a, const Candidate& b) {
   return a.token < b.token;
 }
 
-int32_t argmax(std::span<const float> logits) {
-  int32_t best = 0;
-  for (size_t i = 1; i < logits.size(); ++i) {
-    if (logits[i] > logits[static_cast<size_t>(best)]) best = static_cast<int32_t>(i);
+/// Which tokens may be chosen.
+class Allowed {
+ public:
+  explicit Allowed(std::span<const uint64_t> mask) : mask_(mask) {}
+  bool operator()(size_t token) const { return mask_.empty() || (mask_[token / 64] >> (token % 64) & 1) != 0; }
+
+ private:
+  std::span<const uint64_t> mask_;
+};
+
+/// The allowed token with the largest logit; -1 when none is allowed.
+int32_t argmax(std::span<const float> logits, Allowed allowed) {
+  int32_t best = -1;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (!allowed(i)) continue;
+    if (best < 0 || logits[i] > logits[static_cast<size_t>(best)]) best = static_cast<int32_t>(i);
   }
   return best;
 }
 
 /// The `count` first candidates by before(), sorted. A heap of `count` keeps this one pass over the vocabulary.
-std::vector<Candidate> largest(std::span<const float> logits, size_t count) {
+std::vector<Candidate> largest(std::span<const float> logits, size_t count, Allowed allowed) {
   std::vector<Candidate> heap;
   heap.reserve(count);
   for (size_t i = 0; i < logits.size() && count > 0; ++i) {
+    if (!allowed(i)) continue;
     const Candidate candidate{static_cast<int32_t>(i), logits[i]};
     if (heap.size() < count) {
       heap.push_back(candidate);
@@ -103,7 +116,7 @@ int32_t draw(std::span<const Candidate> candidates, float u) {
 }
 
 void report_logprobs(std::span<const float> logits, int32_t wanted, Sample& sample) {
-  const float maximum = logits[static_cast<size_t>(argmax(logits))];
+  const float maximum = logits[static_cast<size_t>(argmax(logits, Allowed({})))];
   double total = 0;
   for (const float logit : logits) total += static_cast<double>(numerics::exp(logit - maximum));
   const double log_total = std::log(total) + static_cast<double>(maximum);
@@ -111,25 +124,30 @@ void report_logprobs(std::span<const float> logits, int32_t wanted, Sample& samp
     return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(token)]) - log_total);
   };
   sample.logprob = logprob(sample.token);
-  for (const Candidate& candidate : largest(logits, static_cast<size_t>(wanted))) {
+  for (const Candidate& candidate : largest(logits, static_cast<size_t>(wanted), Allowed({}))) {
     sample.top.push_back({candidate.token, logprob(candidate.token)});
   }
 }
 
-int32_t choose(std::span<float> logits, const SamplingParams& p, std::span<const int32_t> tokens, uint32_t position) {
+/// -1 when nothing is allowed.
+int32_t choose(std::span<float> logits, const SamplingParams& p, std::span<const int32_t> tokens, uint32_t position,
+               Allowed allowed) {
   for (const auto& [token, bias] : p.logit_bias) logits[static_cast<size_t>(token)] += bias;
   apply_penalties(logits, p, tokens);
-  if (p.temperature == 0.0F) return argmax(logits);
+  if (p.temperature == 0.0F) return argmax(logits, allowed);
   for (float& logit : logits) logit = logit / p.temperature;
 
   const size_t keep = p.top_k > 0 ? std::min(logits.size(), static_cast<size_t>(p.top_k)) : logits.size();
   std::vector<Candidate> candidates;
   if (keep < logits.size()) {
-    candidates = largest(logits, keep);
+    candidates = largest(logits, keep, allowed);
     std::sort(candidates.begin(), candidates.end(), by_token);
   } else {
-    for (size_t i = 0; i < logits.size(); ++i) candidates.push_back({static_cast<int32_t>(i), logits[i]});
+    for (size_t i = 0; i < logits.size(); ++i) {
+      if (allowed(i)) candidates.push_back({static_cast<int32_t>(i), logits[i]});
+    }
   }
+  if (candidates.empty()) return -1;
   const float maximum = std::min_element(candidates.begin(), candidates.end(), before)->value;
   // Every logit is -inf (a bias may do that): nothing is more likely than anything else.
   if (maximum == -numerics::ScalarOps::infinity()) return candidates.front().token;
@@ -177,7 +195,7 @@ Expected<void> check(const SamplingParams& p, int32_t vocabulary) {
 }
 
 Expected<Sample> sample(std::span<float> logits, const SamplingParams& params, std::span<const int32_t> tokens,
-                        uint32_t position) {
+                        uint32_t position, std::span<const uint64_t> allowed) {
   for (size_t i = 0; i < logits.size(); ++i) {
     if (std::isnan(logits[i])) {
       return fail(ErrorCode::internal,
@@ -186,13 +204,14 @@ Expected<Sample> sample(std::span<float> logits, const SamplingParams& params, s
     }
   }
   Sample out;
-  if (params.logprobs < 0) {
-    out.token = choose(logits, params, tokens, position);
-    return out;
+  std::vector<float> original;
+  if (params.logprobs >= 0) original.assign(logits.begin(), logits.end());
+  out.token = choose(logits, params, tokens, position, Allowed(allowed));
+  if (out.token < 0) {
+    return fail(ErrorCode::internal, "no token is allowed at position {}: the constraint of this text has a dead end",
+                position);
   }
-  const std::vector<float> original(logits.begin(), logits.end());
-  out.token = choose(logits, params, tokens, position);
-  report_logprobs(original, params.logprobs, out);
+  if (params.logprobs >= 0) report_logprobs(original, params.logprobs, out);
   return out;
 }
 

@@ -14,8 +14,9 @@ namespace cohort {
 Expected<void> check(const SamplingParams& params, int32_t vocabulary);
 
 /// logits [vocabulary] (overwritten); `tokens`: the sequence so far, prompt included; `position` of the token that is
-/// chosen. Errors: internal when the logits hold a NaN (the weights are broken), so that nothing is invented silently.
+/// chosen; `allowed`: bit t % 64 of [t / 64] for every token that may be chosen, empty for all. Errors: internal when
+/// the logits hold a NaN (the weights are broken), so that nothing is invented silently.
 Expected<Sample> sample(std::span<float> logits, const SamplingParams& params, std::span<const int32_t> tokens,
-                        uint32_t position);
+                        uint32_t position, std::span<const uint64_t> allowed = {});
 
 }  // namespace cohort

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "cohort/engine.h"
@@ -12,8 +13,9 @@ namespace cohort {
 struct Sequence {
   SequenceId id = 0;
   SequenceRequest request;
-  std::vector<int32_t> tokens;  // prompt, then what was generated
-  int32_t cached = 0;           // positions whose K and V are in the cache
+  std::unique_ptr<ConstraintState> constraint;  // null: none
+  std::vector<int32_t> tokens;                  // prompt, then what was generated
+  int32_t cached = 0;                           // positions whose K and V are in the cache
   std::vector<int32_t> pages;
   int32_t node = PrefixTree::kRoot;  // of the last page that is in the prefix tree
   int32_t published = 0;             // pages that are
