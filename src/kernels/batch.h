@@ -30,6 +30,8 @@ struct StepStats {
   int64_t rows = 0;
   double distinct_experts = 0;  // mean over MoE layers
   double bytes = 0;             // weights (dense once, distinct experts once) + KV read
+  /// [MoE layers, experts] rows that chose each expert; empty where the backend does not say.
+  std::vector<uint32_t> routes;
 };
 
 }  // namespace cohort

@@ -123,27 +123,52 @@ Expected<Topology> read_topology() {
   return result;
 }
 
-Expected<Probes> probe_machine(int threads, int repeats) {
-  if (threads < 1 || threads > 4096)
-    return fail(ErrorCode::invalid_argument, "{} threads: expected 1 to 4096", threads);
+namespace {
+
+struct Bandwidth {
+  double one = 0, all = 0;  // GB/s
+};
+
+/// `one` only when asked for.
+Expected<Bandwidth> measure_bandwidth(ThreadTeam& team, int repeats, bool with_one) {
   constexpr size_t kSmallest = size_t{64} << 20, kLargest = size_t{1} << 30;
   const size_t bytes = std::min(kLargest, available_memory() / 4) / kSmallest * kSmallest;
   if (bytes == 0) return fail(ErrorCode::capacity, "measuring needs 256 MiB of free memory");
+  const Mapping memory(bytes);
+  if (memory.words == nullptr) return fail(ErrorCode::capacity, "cannot map {} bytes to measure bandwidth", bytes);
+  const int threads = team.size();
+  const size_t each = bytes / sizeof(uint64_t) / static_cast<size_t>(threads);
+  const auto part = [&](int thread) { return memory.words + each * static_cast<size_t>(thread); };
+  team.run(threads, [&](int64_t t, int) { std::fill_n(part(static_cast<int>(t)), each, uint64_t{1}); });
+  const double gigabytes = 1e-9 * static_cast<double>(each * sizeof(uint64_t));
+  Bandwidth out;
+  out.all = gigabytes * threads / on_all(team, repeats, [&](int thread) { keep(sum_words(part(thread), each)); });
+  if (with_one) out.one = gigabytes / median_seconds(repeats, [&] { keep(sum_words(part(0), each)); });
+  return out;
+}
+
+Expected<void> check_threads(int threads) {
+  if (threads >= 1 && threads <= 4096) return {};
+  return fail(ErrorCode::invalid_argument, "{} threads: expected 1 to 4096", threads);
+}
+
+}  // namespace
+
+Expected<double> read_bandwidth(int threads, int repeats) {
+  COHORT_TRY(check_threads(threads));
+  ThreadTeam team(threads, /*pin=*/true);
+  COHORT_ASSIGN(const Bandwidth bandwidth, measure_bandwidth(team, repeats, false));
+  return bandwidth.all;
+}
+
+Expected<Probes> probe_machine(int threads, int repeats) {
+  COHORT_TRY(check_threads(threads));
   Probes probes;
   probes.threads = threads;
   ThreadTeam team(threads, /*pin=*/true);
-  {
-    const Mapping memory(bytes);
-    if (memory.words == nullptr) return fail(ErrorCode::capacity, "cannot map {} bytes to measure bandwidth", bytes);
-    const size_t each = bytes / sizeof(uint64_t) / static_cast<size_t>(threads);
-    const auto part = [&](int thread) { return memory.words + each * static_cast<size_t>(thread); };
-    team.run(threads, [&](int64_t t, int) { std::fill_n(part(static_cast<int>(t)), each, uint64_t{1}); });
-    const double all = on_all(team, repeats, [&](int thread) { keep(sum_words(part(thread), each)); });
-    const double one = median_seconds(repeats, [&] { keep(sum_words(part(0), each)); });
-    const double gigabytes = 1e-9 * static_cast<double>(each * sizeof(uint64_t));
-    probes.read_all = gigabytes * threads / all;
-    probes.read_one = gigabytes / one;
-  }
+  COHORT_ASSIGN(const Bandwidth bandwidth, measure_bandwidth(team, repeats, true));
+  probes.read_one = bandwidth.one;
+  probes.read_all = bandwidth.all;
   const cpu::PeakKernel fma = cpu::fma_peak_kernel(best_isa());
   const int64_t rounds = rounds_for([&](int64_t n) { keep(fma(n)); });
   const double gflop = 2e-9 * static_cast<double>(cpu::kPeakFmas * rounds);

@@ -26,6 +26,10 @@ struct Topology {
 /// internal when hwloc cannot read the machine.
 Expected<Topology> read_topology();
 
+/// GB/s that `threads` threads read together from memory (the median of `repeats`). Takes a few tenths of a second and
+/// up to 1 GiB of memory. Errors: as probe_machine.
+Expected<double> read_bandwidth(int threads, int repeats = 3);
+
 /// Medians of `repeats` runs.
 struct Probes {
   int threads = 1;

@@ -483,6 +483,10 @@ class Executor final : public CpuBackend {
     call.out = floats(stage.op->output, 0);
     experts_.begin(call);
     const auto distinct = static_cast<double>(routes.groups.groups().size());
+    const size_t layer = stats_.routes.size();
+    stats_.routes.resize(layer + static_cast<size_t>(action.gate->experts));
+    for (const RouteGroups::Group& group : routes.groups.groups())
+      stats_.routes[layer + static_cast<size_t>(group.expert)] = static_cast<uint32_t>(group.count);
     stats_.distinct_experts += distinct;
     ++moe_layers_;
     count_bytes(stage.op,
