@@ -33,6 +33,14 @@ def main(url, out):
         wait(page, "(() => { const o = [...document.querySelectorAll('.card output')];"
                    " return o.length >= 4 && o.every((e) => e.textContent.length > 200); })()")
         wait(page, "Number(document.getElementById('rate').textContent) > 0")
+        props = page.evaluate("fetch('props').then((r) => r.json())")
+        chats = props["has_chat_template"] and not props["base_model"]
+        (expect(page.locator("#tab-chat")).to_be_visible if chats else expect(page.locator("#tab-chat")).to_be_hidden)()
+        if props["experts"] and page.evaluate("fetch('experts').then((r) => r.json())")["layers"]:
+            wait(page, "!document.getElementById('routes-figure').hidden")
+            drawn = ("(() => { const c = document.getElementById('routes');"
+                     " return c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some((v) => v > 0); })()")
+            wait(page, drawn)
         page.screenshot(path=out)
         page.keyboard.press("Escape")
         expect(page.locator("#stop")).to_be_disabled()

@@ -42,6 +42,7 @@ function show(stats, experts) {
   byId("rows").textContent = step.prefill_rows ? `${step.rows} (${step.prefill_rows} read)` : step.rows;
   byId("experts").textContent = experts ? `${step.distinct_experts.toFixed(1)} of ${experts}` : "–";
   byId("step").textContent = `${(step.seconds * 1000).toFixed(1)} ms`;
+  byId("roofline").textContent = step.roofline_ratio === null ? "–" : `${Math.round(step.roofline_ratio * 100)} %`;
   byId("pages").max = capacity.pages;
   byId("pages").value = used;
   byId("pages-text").textContent = `${used} of ${capacity.pages}, ${capacity.reusable_pages} kept`;

@@ -2,6 +2,7 @@
 import {getJson, setKey} from "./api.js";
 import {watchBatch} from "./batch.js";
 import {setUpChat, stopChat} from "./chat.js";
+import {watchRoutes} from "./routes.js";
 import {setCount, startAll, stopAll} from "./streams.js";
 
 const byId = (id) => document.getElementById(id);
@@ -80,9 +81,10 @@ async function main() {
   byId("model").textContent = `${props.model} · ${props.device} · ${props.capacity.streams} streams of ${props.capacity.context}`;
   byId("count").value = Math.min(Number(byId("count").value), props.capacity.streams);
   setCount(Number(byId("count").value));
-  byId("tab-chat").hidden = !props.has_chat_template;
+  byId("tab-chat").hidden = !props.has_chat_template || props.base_model;
   document.body.dataset.ready = "true";
   watchBatch(props.experts);
+  if (props.experts) watchRoutes();
 }
 
 main();
