@@ -4,10 +4,13 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <thread>
 
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
 #include "cli/values.h"
+#include "measure/machine.h"
 #include "models/model.h"
 #include "server/server.h"
 
@@ -53,11 +56,12 @@ void print_start(const server::Server& server, const server::ServerOptions& o) {
                int64_t{c.pages} * c.page_positions);
   }
   if (const std::string note = kv_note(o.engine, c); !note.empty()) fmt::print("{}\n", note);
+  if (ready->bandwidth > 0) fmt::print("Memory delivers {:.1f} GB/s\n", ready->bandwidth);
   if (!ready->text.chat_template_problem.empty())
     fmt::print("The model's chat template cannot be used: {}\n", ready->text.chat_template_problem);
   const std::string key = o.service.api_key.empty() ? "" : " -H 'Authorization: Bearer KEY'";
   fmt::print("Listening on {}\n", url);
-  if (ready->text.chat_template) {
+  if (ready->text.chat_template && !ready->text.base_model) {
     fmt::print(
         "Try: curl {}/v1/chat/completions{} -H 'Content-Type: application/json' "
         "-d '{{\"messages\":[{{\"role\":\"user\",\"content\":\"Hello\"}}]}}'\n",
@@ -76,10 +80,18 @@ int failed(const Error& error) {
   return 1;
 }
 
-int serve(const server::ServerOptions& options) {
+/// What "% of memory speed" is measured against; 0 where it is not known (a device's own memory is not measured).
+double measured_bandwidth(const EngineOptions& options) {
+  if (options.device.starts_with("cuda")) return 0;
+  const int threads = options.threads > 0 ? options.threads : static_cast<int>(std::thread::hardware_concurrency());
+  return read_bandwidth(std::max(threads, 1), 1).value_or(0);
+}
+
+int serve(server::ServerOptions options) {
   const sigset_t set = ending_signals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   const bool terminal = ::isatty(STDERR_FILENO) != 0;
+  options.service.bandwidth = measured_bandwidth(options.engine);
   auto server = server::Server::start(options, [terminal](std::string_view what, double fraction) {
     if (terminal) fmt::print(stderr, "\r\033[K{} {:3.0f}%", what, fraction * 100);
   });

@@ -10,6 +10,7 @@
 #include "numerics/version.h"
 #include "server/generation.h"
 #include "server/openai/fields.h"
+#include "server/openai/request_extras.h"
 #include "server/ui/assets.h"
 #include "text/tokenizer/utf8.h"
 
@@ -106,6 +107,8 @@ Expected<ordered_json> props(const Ready& ready) {
                    {"vocabulary", engine.model().program().vocabulary},
                    {"tokenizer", ready.text.tokenizer.description()},
                    {"has_chat_template", ready.text.chat_template.has_value()},
+                   {"base_model", ready.text.base_model},
+                   {"bandwidth_gb_per_s", ready.bandwidth},
                    {"chat_template", ready.text.chat_template_source}};
   if (!ready.text.chat_template_problem.empty()) out["chat_template_problem"] = ready.text.chat_template_problem;
   return out;
@@ -126,6 +129,25 @@ ordered_json slots_json(const LoopView& view) {
   return out;
 }
 
+/// What the step read by what memory could have delivered in its time. Above 1 where caches hold the weights.
+ordered_json roofline_ratio(const Ready& ready, const StepReport& step) {
+  constexpr double kGiga = 1e9;
+  if (ready.bandwidth <= 0 || step.seconds <= 0) return nullptr;
+  return step.bytes / step.seconds / (ready.bandwidth * kGiga);
+}
+
+/// How many rows chose each expert since the start, by MoE layer.
+Expected<ordered_json> experts(const Ready& ready) {
+  const std::vector<uint64_t> routes = ready.loop->routes();
+  const auto count = static_cast<size_t>(std::max<int64_t>(ready.loop->engine().model().config().experts, 1));
+  ordered_json layers = ordered_json::array();
+  for (size_t begin = 0; begin + count <= routes.size(); begin += count) {
+    layers.push_back(std::vector<uint64_t>(routes.begin() + static_cast<std::ptrdiff_t>(begin),
+                                           routes.begin() + static_cast<std::ptrdiff_t>(begin + count)));
+  }
+  return ordered_json{{"layers", std::move(layers)}};
+}
+
 Expected<ordered_json> stats(const Ready& ready) {
   const LoopView view = ready.loop->view();
   return ordered_json{{"steps", view.steps},
@@ -143,7 +165,8 @@ Expected<ordered_json> stats(const Ready& ready) {
                         {"prefill_rows", view.last.prefill_rows},
                         {"decode_rows", view.last.decode_rows},
                         {"distinct_experts", view.last.distinct_experts},
-                        {"bytes", view.last.bytes}}},
+                        {"bytes", view.last.bytes},
+                        {"roofline_ratio", roofline_ratio(ready, view.last)}}},
                       {"capacity", capacity_json(view.capacity)},
                       {"slots", slots_json(view)}};
 }
@@ -202,6 +225,9 @@ Expected<ordered_json> apply_template(const Ready& ready, const HttpRequest& req
   const json* messages = fields.take("messages");
   if (messages == nullptr) return fail(ErrorCode::invalid_argument, "'messages' is missing; give an array");
   COHORT_ASSIGN(const ordered_json parsed, parse_messages(*messages, "messages"));
+  GenerationRequest shape;
+  if (const json* tools = fields.take("tools"))
+    COHORT_TRY(parse_tools(*tools, ordered_json::parse(request.body, nullptr, false).at("tools"), shape));
   bool prompt = true;
   COHORT_TRY(fields.boolean("add_generation_prompt", prompt));
   ordered_json variables = ordered_json::object();
@@ -211,7 +237,7 @@ Expected<ordered_json> apply_template(const Ready& ready, const HttpRequest& req
     variables = ordered_json(*given);
   }
   COHORT_TRY(fields.finish());
-  COHORT_ASSIGN(std::string rendered, render_messages(ready.text, parsed, prompt, variables));
+  COHORT_ASSIGN(std::string rendered, render_messages(ready.text, parsed, shape.tools, prompt, variables));
   return ordered_json{{"prompt", std::move(rendered)}};
 }
 
@@ -260,9 +286,13 @@ constexpr std::array kRoutes{
     Route{"GET", "/props", [](const auto& ready, const Ex& e) { respond_json(e, props(*ready)); }},
     Route{"GET", "/slots", [](const auto& ready, const Ex& e) { respond_json(e, slots_json(ready->loop->view())); }},
     Route{"GET", "/stats", [](const auto& ready, const Ex& e) { respond_json(e, stats(*ready)); }},
+    Route{"GET", "/experts", [](const auto& ready, const Ex& e) { respond_json(e, experts(*ready)); }},
     Route{"GET", "/metrics",
           [](const auto& ready, const Ex& e) {
-            e->respond({200, "text/plain; version=0.0.4; charset=utf-8", ready->loop->prometheus(ready->name), {}});
+            e->respond({200,
+                        "text/plain; version=0.0.4; charset=utf-8",
+                        ready->loop->prometheus(ready->name, ready->bandwidth),
+                        {}});
           }},
     Route{"POST", "/tokenize", [](const auto& ready, const Ex& e) { respond_json(e, tokenize(*ready, e->request())); }},
     Route{"POST", "/detokenize",

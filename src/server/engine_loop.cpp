@@ -77,6 +77,7 @@ struct EngineLoop::Shared {
   Statistics statistics;
   LoopView view;
   Rate rows, tokens;
+  std::vector<uint64_t> routes;
   // The engine thread's own.
   std::unordered_map<SequenceId, Flight> flights;
   std::unordered_map<Ticket, SequenceId> ids;
@@ -164,11 +165,16 @@ LoopView EngineLoop::view() const {
   return view;
 }
 
-std::string EngineLoop::prometheus(std::string_view model) const {
+std::vector<uint64_t> EngineLoop::routes() const {
+  const std::scoped_lock lock(shared_->mutex);
+  return shared_->routes;
+}
+
+std::string EngineLoop::prometheus(std::string_view model, double bandwidth) const {
   const std::scoped_lock lock(shared_->mutex);
   const LoopView& view = shared_->view;
   return shared_->statistics.prometheus(
-      {view.running.size(), view.waiting + shared_->submissions.size(), view.capacity, view.last}, model);
+      {view.running.size(), view.waiting + shared_->submissions.size(), view.capacity, view.last, bandwidth}, model);
 }
 
 void EngineLoop::work() {
@@ -230,6 +236,7 @@ void EngineLoop::end(Ticket ticket, const TokenEvent& event) {
     s.request.add(seconds_between(flight.submitted, Clock::now()));
     switch (event.finish) {
       case FinishReason::end_token:
+      case FinishReason::complete:
         ++s.finished_stop;
         break;
       case FinishReason::cancelled:
@@ -350,6 +357,9 @@ void EngineLoop::publish(const StepReport& report) {
   view.generation_tokens = s.generation_tokens;
   view.last = report;
   view.last.events.clear();
+  view.last.routes.clear();
+  shared_->routes.resize(report.routes.size());
+  for (size_t i = 0; i < report.routes.size(); ++i) shared_->routes[i] += report.routes[i];
   shared_->rows.add(now, static_cast<double>(report.rows));
   shared_->tokens.add(now, static_cast<double>(report.events.size()));
 }

@@ -64,7 +64,10 @@ class EngineLoop {
   void stop();
 
   LoopView view() const;
-  std::string prometheus(std::string_view model) const;
+  /// [MoE layers, experts] rows that chose each expert since the start; empty where the device does not say.
+  std::vector<uint64_t> routes() const;
+  /// `bandwidth`: GB/s of the device's memory, 0 when it is not known.
+  std::string prometheus(std::string_view model, double bandwidth) const;
 
   /// Immutable facts of the engine: model(), description(), check().
   const Engine& engine() const { return *engine_; }

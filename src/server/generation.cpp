@@ -18,6 +18,25 @@ uint64_t random_number() {
   return generator();
 }
 
+/// Nine letters and digits, which every template takes.
+std::string call_id() {
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+  constexpr int kSize = 9;
+  std::string id;
+  for (int i = 0; i < kSize; ++i) id += kLetters[random_number() % kLetters.size()];
+  return id;
+}
+
+/// Markers of thoughts and calls that are special tokens: they are not part of the text unless asked for.
+std::vector<int32_t> special_markers(const text::Tokenizer& tokenizer) {
+  std::vector<int32_t> out;
+  for (const char* marker : {"<think>", "</think>", "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<|python_tag|>"}) {
+    const auto id = tokenizer.token_id(marker);
+    if (id && tokenizer.is_special(*id)) out.push_back(*id);
+  }
+  return out;
+}
+
 int64_t unix_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -64,7 +83,8 @@ Expected<std::vector<int32_t>> encode_prompt(const TextModel& text, const Prompt
 }
 
 Expected<std::string> render_messages(const TextModel& text, const nlohmann::ordered_json& messages,
-                                      bool add_generation_prompt, const nlohmann::ordered_json& variables) {
+                                      const nlohmann::ordered_json& tools, bool add_generation_prompt,
+                                      const nlohmann::ordered_json& variables) {
   if (!text.chat_template) {
     return fail(ErrorCode::invalid_argument, "this model {}; use /v1/completions",
                 text.chat_template_problem.empty()
@@ -79,19 +99,59 @@ Expected<std::string> render_messages(const TextModel& text, const nlohmann::ord
   options.bos_token = spelling(text.tokenizer.bos_id());
   options.eos_token = spelling(text.tokenizer.eos_id());
   options.variables = &variables;
-  auto rendered = render_chat(*text.chat_template, messages, options);
+  const bool native = tools_of_template(text.chat_template_source).native;
+  if (native && !tools.empty()) options.tools = &tools;
+  auto rendered = render_chat(*text.chat_template, native ? messages : generic_tool_messages(messages, tools), options);
   if (rendered) return rendered;
   log::warning("a chat template failed: {}", rendered.error().message);
   return fail(ErrorCode::invalid_argument, "the chat template refused 'messages': {}", rendered.error().message);
 }
 
-Expected<std::vector<SequenceRequest>> make_sequences(const GenerationRequest& request, const Ready& ready,
-                                                      uint64_t seed) {
+namespace {
+
+/// The prompt ends inside of a thought that the template has opened.
+bool ends_in_thought(std::string_view prompt) {
+  const size_t last = prompt.find_last_not_of(" \n");
+  return last != prompt.npos && prompt.substr(0, last + 1).ends_with("<think>");
+}
+
+/// The grammar that the answer must keep to; null for none.
+Expected<std::shared_ptr<const Constraint>> constraint_of(const GenerationRequest& request, const Ready& ready,
+                                                          const AnswerSyntax& syntax) {
+  Constraints& all = *ready.constraints;
+  const bool thought = syntax.begins_reasoning;
+  if (!request.grammar.empty()) return all.of_grammar(request.grammar);
+  if (request.schema) return all.of_schema(*request.schema, thought);
+  if (request.json_object) return all.of_json_object(thought);
+  if (request.tool_choice != ToolChoice::required) return std::shared_ptr<const Constraint>();
+  ToolGrammarRequest tools;
+  tools.tools = nlohmann::ordered_json::array();
+  for (const auto& tool : request.tools) {
+    if (request.forced_tool.empty() || tool["function"]["name"] == request.forced_tool) tools.tools.push_back(tool);
+  }
+  tools.format = syntax.tools;
+  tools.several = request.parallel_tool_calls && request.forced_tool.empty();
+  tools.after_reasoning = thought;
+  return all.of_tools(tools);
+}
+
+}  // namespace
+
+Expected<Plan> make_plan(const GenerationRequest& request, const Ready& ready, uint64_t seed) {
+  Plan plan;
   std::vector<std::vector<int32_t>> prompts;
   if (request.api == Api::chat) {
-    COHORT_ASSIGN(
-        const std::string rendered,
-        render_messages(ready.text, request.messages, request.add_generation_prompt, request.template_variables));
+    const bool tools = request.tool_choice != ToolChoice::none;
+    COHORT_ASSIGN(const std::string rendered,
+                  render_messages(ready.text, request.messages, tools ? request.tools : nlohmann::ordered_json::array(),
+                                  request.add_generation_prompt, request.template_variables));
+    const std::string_view source = ready.text.chat_template_source;
+    plan.syntax.reasoning = reasons(source);
+    plan.syntax.begins_reasoning = plan.syntax.reasoning && ends_in_thought(rendered);
+    if (tools) {
+      plan.syntax.tools = tools_of_template(source).format;
+      plan.syntax.tool_names = request.tool_names;
+    }
     // The template writes the model's own first token where there is one.
     COHORT_ASSIGN(auto ids, ready.text.tokenizer.encode(rendered, {.add_special = false, .parse_special = true}));
     prompts.push_back(std::move(ids));
@@ -100,20 +160,21 @@ Expected<std::vector<SequenceRequest>> make_sequences(const GenerationRequest& r
     COHORT_ASSIGN(auto ids, encode_prompt(ready.text, prompt));
     prompts.push_back(std::move(ids));
   }
-  std::vector<SequenceRequest> sequences;
+  COHORT_ASSIGN(const auto constraint, constraint_of(request, ready, plan.syntax));
   for (const std::vector<int32_t>& prompt : prompts) {
     COHORT_ASSIGN(const int32_t tokens, tokens_for(request, static_cast<int64_t>(prompt.size()), ready.loop->engine()));
     for (int32_t choice = 0; choice < request.choices; ++choice) {
-      SequenceRequest& s = sequences.emplace_back();
+      SequenceRequest& s = plan.sequences.emplace_back();
       s.prompt = prompt;
       s.sampling = request.sampling;
       if (!request.has_seed) s.sampling.seed = seed;
       s.sampling.stream = static_cast<uint32_t>(choice);
       s.max_tokens = tokens;
+      s.constraint = constraint;
       if (!request.ignore_eos) s.end_tokens = ready.text.end_tokens();
     }
   }
-  return sequences;
+  return plan;
 }
 
 Generation::Generation(std::shared_ptr<Exchange> exchange, std::shared_ptr<const Ready> ready,
@@ -138,12 +199,17 @@ void Generation::start(const std::shared_ptr<Exchange>& exchange, std::shared_pt
 }
 
 Expected<void> Generation::submit() {
-  COHORT_ASSIGN(std::vector<SequenceRequest> sequences, make_sequences(request_, *ready_, random_number() >> 1));
+  COHORT_ASSIGN(Plan plan, make_plan(request_, *ready_, random_number() >> 1));
+  std::vector<SequenceRequest>& sequences = plan.sequences;
+  const std::vector<int32_t> spoken =
+      plan.syntax.plain() ? std::vector<int32_t>() : special_markers(ready_->text.tokenizer);
   std::vector<EventHandler> handlers;
   for (size_t i = 0; i < sequences.size(); ++i) {
     if (i % static_cast<size_t>(request_.choices) == 0)
       usage_.prompt_tokens += static_cast<int64_t>(sequences[i].prompt.size());
-    answers_.push_back({Choice(ready_->text.tokenizer, request_.stop, logprobs()), 0, {}});
+    Answer& answer =
+        answers_.emplace_back(Answer{Choice(ready_->text.tokenizer, request_.stop, logprobs(), spoken), 0, {}, {}, {}});
+    if (!plan.syntax.plain()) answer.parser.emplace(plan.syntax);
     // The events come on the engine's thread and leave it at once.
     handlers.emplace_back([self = shared_from_this(), i](const TokenEvent& event) {
       self->exchange_->post([self, i, event] { self->push(i, event); });
@@ -164,6 +230,33 @@ Expected<void> Generation::submit() {
   return {};
 }
 
+/// Parts of a chat answer: to the client, or to what is kept for it.
+void Generation::push_parts(size_t index, std::vector<AnswerPart> parts) {
+  Answer& answer = answers_[index];
+  for (AnswerPart& part : parts) {
+    if (part.kind == AnswerPart::Kind::call) answer.call_ids.push_back(call_id());
+    if (request_.stream) {
+      const std::string_view id = part.kind == AnswerPart::Kind::call ? answer.call_ids.back() : std::string_view();
+      exchange_->write(part_chunk(head_, static_cast<int32_t>(index), part, id));
+      continue;
+    }
+    switch (part.kind) {
+      case AnswerPart::Kind::content:
+        answer.finished.text += part.text;
+        break;
+      case AnswerPart::Kind::reasoning:
+        answer.finished.reasoning += part.text;
+        break;
+      case AnswerPart::Kind::call:
+        answer.finished.calls.push_back({answer.call_ids.back(), std::move(part.text), {}});
+        break;
+      case AnswerPart::Kind::arguments:
+        answer.finished.calls.back().arguments += part.text;
+        break;
+    }
+  }
+}
+
 void Generation::push(size_t index, const TokenEvent& event) {
   if (done_) return;
   Answer& answer = answers_[index];
@@ -171,7 +264,13 @@ void Generation::push(size_t index, const TokenEvent& event) {
   Delta delta = answer.choice.push(event);
   if (delta.ended && answer.choice.finish_reason() == "error") return fail_with(answer.choice.error());
   if (answer.choice.ended_early()) ready_->loop->cancel(answer.ticket);
-  const std::string_view reason = answer.choice.finish_reason();
+  std::string_view reason = answer.choice.finish_reason();
+  if (answer.parser) {
+    push_parts(index, answer.parser->push(delta.text));
+    delta.text.clear();
+    if (delta.ended) push_parts(index, answer.parser->finish());
+    if (reason == "stop" && answer.parser->calls() > 0) reason = "tool_calls";
+  }
   if (request_.stream) {
     if (!delta.text.empty() || !delta.tokens.empty() || delta.ended) {
       exchange_->write(

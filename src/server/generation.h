@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "server/http/exchange.h"
+#include "server/openai/answer_parser.h"
 #include "server/openai/choice.h"
 #include "server/openai/request.h"
 #include "server/openai/response.h"
@@ -25,6 +26,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
  private:
   Expected<void> submit();
   void push(size_t index, const TokenEvent& event);
+  void push_parts(size_t index, std::vector<AnswerPart> parts);
   void finish();
   void fail_with(const Error& error);
   void cancel_all();
@@ -38,7 +40,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
   struct Answer {
     Choice choice;
     Ticket ticket = 0;
-    FinishedChoice finished;  // grows when the answer is not streamed
+    FinishedChoice finished;             // grows when the answer is not streamed
+    std::optional<AnswerParser> parser;  // of chat answers that may have parts
+    std::vector<std::string> call_ids;
   };
   std::vector<Answer> answers_;
   size_t open_ = 0;  // answers that have not ended
@@ -48,11 +52,17 @@ class Generation : public std::enable_shared_from_this<Generation> {
 /// Token ids of a prompt as the request means it. Errors: invalid_argument (empty, and the model has no token that
 /// begins a text; no chat template; the conversation does not fit it), those of the tokenizer.
 Expected<std::vector<int32_t>> encode_prompt(const TextModel& text, const Prompt& prompt);
+/// `tools` may be empty.
 Expected<std::string> render_messages(const TextModel& text, const nlohmann::ordered_json& messages,
-                                      bool add_generation_prompt, const nlohmann::ordered_json& variables);
+                                      const nlohmann::ordered_json& tools, bool add_generation_prompt,
+                                      const nlohmann::ordered_json& variables);
 
-/// What SequenceRequests a request becomes, for each prompt `choices` of them; `seed` where the request has none.
-Expected<std::vector<SequenceRequest>> make_sequences(const GenerationRequest& request, const Ready& ready,
-                                                      uint64_t seed);
+/// What a request becomes: sequences, for each prompt `choices` of them, and how to read their answers.
+struct Plan {
+  std::vector<SequenceRequest> sequences;
+  AnswerSyntax syntax;
+};
+/// `seed` where the request has none.
+Expected<Plan> make_plan(const GenerationRequest& request, const Ready& ready, uint64_t seed);
 
 }  // namespace cohort::server

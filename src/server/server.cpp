@@ -28,10 +28,11 @@ Expected<std::shared_ptr<const Ready>> Server::Impl::load(const ProgressCallback
   COHORT_ASSIGN(TextModel text, load_text_model(engine->model()));
   std::string name = options.service.alias.empty() ? engine->model().config().name : options.service.alias;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
+  auto constraints = std::make_unique<Constraints>(text.tokenizer);
   auto loop = std::make_unique<EngineLoop>(std::move(engine), options.service.queue_limit);
   return std::make_shared<const Ready>(Ready{std::move(text), std::move(name),
                                              std::chrono::duration_cast<std::chrono::seconds>(now).count(),
-                                             std::move(loop)});
+                                             options.service.bandwidth, std::move(loop), std::move(constraints)});
 }
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "cohort/engine.h"
+#include "server/constraints.h"
 #include "server/engine_loop.h"
 #include "text/text_model.h"
 
@@ -19,14 +20,17 @@ struct ServiceOptions {
   std::string cors_origin;  // empty: browsers may use the server only from its own page
   std::string alias;        // the model's name in the API; empty: its own
   size_t queue_limit = 256;
+  double bandwidth = 0;  // GB/s that the device reads from memory, for the share of the roofline; 0: not known
 };
 
 /// A loaded model. Immutable but for the loop, which is thread-safe.
 struct Ready {
   TextModel text;
   std::string name;
-  int64_t created = 0;  // Unix seconds
+  int64_t created = 0;   // Unix seconds
+  double bandwidth = 0;  // as ServiceOptions
   std::unique_ptr<EngineLoop> loop;
+  std::unique_ptr<Constraints> constraints;  // thread-safe
 };
 
 class Service {

@@ -89,6 +89,10 @@ std::string Statistics::prometheus(const Now& now, std::string_view model) const
                          labels);
   single(out, "cohort_bytes_per_step", "Bytes of weights that the last step had to read.", "gauge", labels,
          now.last.bytes);
+  if (now.bandwidth > 0 && now.last.seconds > 0) {
+    single(out, "cohort_roofline_ratio", "Bytes of the last step by what memory can deliver in its time.", "gauge",
+           labels, now.last.bytes / now.last.seconds / (now.bandwidth * 1e9));
+  }
   single(out, "cohort_weight_bytes_total", "Bytes of weights that all steps had to read.", "counter", labels,
          weight_bytes);
   single(out, "cohort_kv_pages", "KV pages.", "gauge", labels, c.pages);

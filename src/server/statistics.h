@@ -43,7 +43,8 @@ struct Statistics {
   struct Now {
     size_t running = 0, waiting = 0;
     Capacity capacity;
-    StepReport last;  // without its events
+    StepReport last;       // without its events
+    double bandwidth = 0;  // GB/s; 0: not known
   };
   /// The exposition format, version 0.0.4. `model` becomes the label model_name.
   std::string prometheus(const Now& now, std::string_view model) const;

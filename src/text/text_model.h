@@ -19,6 +19,11 @@ struct TextModel {
   /// Why a template that the model has cannot be used; empty when it can, or when there is none.
   std::string chat_template_problem;
 
+  /// The model continues texts and was not trained on conversations, as far as its files tell: it has no chat template,
+  /// or one whose turns end with <|im_end|> while its texts end with another token (the mark of base models that carry
+  /// the ChatML template of their family).
+  bool base_model = false;
+
   std::vector<int32_t> end_tokens() const { return {tokenizer.end_ids().begin(), tokenizer.end_ids().end()}; }
 };
 

@@ -16,13 +16,18 @@ except ImportError:
     print("skipped: the Python package openai is not installed (pip install openai)")
     sys.exit(77)
 
+try:
+    import jsonschema
+except ImportError:
+    jsonschema = None
+
 COHORT, MODEL = sys.argv[1], sys.argv[2]
 
 
 def start(*flags):
     """A server on a free port: (process, url)."""
     process = subprocess.Popen(
-        [COHORT, "serve", "-m", MODEL, "--port", "0", "--threads", "1", *flags], stdout=subprocess.PIPE, text=True
+        [COHORT, "serve", "-m", MODEL, "--threads", "1", *(("--port", "0") if "--port" not in flags else ()), *flags], stdout=subprocess.PIPE, text=True
     )
     for line in process.stdout:
         if match := re.match(r"Listening on (\S+)", line):
@@ -82,6 +87,59 @@ class OpenAiTest(unittest.TestCase):
         chunks = list(ask(stream=True))
         self.assertEqual(chunks[0].choices[0].delta.role, "assistant")
         self.assertEqual("".join(c.choices[0].delta.content or "" for c in chunks), whole.choices[0].message.content)
+
+    def test_schema(self):
+        schema = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 12},
+                                                   "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 3},
+                                                   "size": {"type": ["integer", "null"], "minimum": -5, "maximum": 99}},
+                  "required": ["name", "size"], "additionalProperties": False}
+        form = {"type": "json_schema", "json_schema": {"name": "thing", "schema": schema, "strict": True}}
+        for seed in range(6):
+            answer = self.complete(prompt="x", max_tokens=400, seed=seed, extra_body={"response_format": form}).choices[0]
+            self.assertEqual(answer.finish_reason, "stop")
+            value = json.loads(answer.text)
+            if jsonschema:
+                jsonschema.validate(value, schema)
+        with self.assertRaises(openai.BadRequestError) as caught:
+            form["json_schema"]["schema"] = {"not": {}}
+            self.complete(extra_body={"response_format": form})
+        self.assertIn("'not'", str(caught.exception))
+
+    def test_tools(self):
+        props = json.loads(self.curl("/props", "-H", "Authorization: Bearer secret"))
+        if not props["has_chat_template"]:
+            self.skipTest("the model has no chat template")
+        tools = [{"type": "function", "function": {"name": "tide", "description": "The tide at a place.", "parameters": {
+            "type": "object", "properties": {"place": {"type": "string", "maxLength": 9}}, "required": ["place"]}}}]
+        ask = lambda **more: self.client.chat.completions.create(
+            model=self.model, messages=[{"role": "user", "content": "Tide?"}], tools=tools, seed=1, max_tokens=300, **more)
+        answer = ask(tool_choice="required", parallel_tool_calls=False).choices[0]
+        self.assertEqual(answer.finish_reason, "tool_calls")
+        call = answer.message.tool_calls[0]
+        self.assertEqual(call.function.name, "tide")
+        self.assertIsInstance(json.loads(call.function.arguments)["place"], str)
+        text = "".join(p.function.arguments or "" for c in ask(tool_choice="required", parallel_tool_calls=False, stream=True)
+                       for p in c.choices[0].delta.tool_calls or [])
+        self.assertEqual(text, call.function.arguments)
+        self.assertIn(ask(tool_choice="none").choices[0].finish_reason, ("stop", "length"))
+
+    def test_killed_and_started_again(self):
+        process, url = start()
+        client = openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0)
+        stream = client.completions.create(model=self.model, prompt="x", max_tokens=300, stream=True)
+        next(iter(stream))
+        process.kill()
+        with self.assertRaises(Exception):
+            for _ in stream:
+                pass
+        process.wait(20)
+        process.stdout.close()
+        again, same = start("--port", url.rsplit(":", 1)[1])
+        self.assertEqual(same, url)
+        self.assertGreater(len(client.completions.create(model=self.model, prompt="x", max_tokens=5).choices[0].text), 0)
+        again.terminate()
+        self.assertEqual(again.wait(20), 0)
+        again.stdout.close()
 
     def test_errors(self):
         with self.assertRaises(openai.BadRequestError) as caught:

@@ -21,6 +21,7 @@ std::vector<json> make_requests(int count) {
     if (i % 2 == 0) request["temperature"] = 0;
     if (i % 5 == 0) request["frequency_penalty"] = 0.5;
     if (i % 7 == 0) request["n"] = 2;
+    if (i % 11 == 0) request["grammar"] = "root ::= ([a-z]{1,7} [ ,])*";
     requests.push_back(std::move(request));
   }
   return requests;
@@ -48,7 +49,7 @@ void expect_same(const std::vector<json>& a, const std::vector<json>& b, const c
 }
 
 TEST(Determinism, CompanyCacheAndPreemptionNeverChangeAByte) {
-  const std::vector<json> requests = make_requests(60);
+  const std::vector<json> requests = make_requests(200);
   ServerOptions options;
   options.engine.max_streams = 1;
   options.engine.prefix_cache = false;

@@ -1,4 +1,7 @@
 // Clients that misbehave: the answer names the mistake, others are not disturbed, and no page is lost.
+#include <array>
+#include <atomic>
+#include <fstream>
 #include <random>
 
 #include "fixture.h"
@@ -99,11 +102,10 @@ TEST_F(FaultTest, FieldsOfTheWrongTypeAreNamed) {
 TEST_F(FaultTest, UnknownAndUnsupportedFieldsAreNamed) {
   const std::vector<std::pair<const char*, json>> fields{
       {"frobnicate", 1},
-      {"response_format", {{"type", "json_object"}}},
       {"tools", {{{"type", "function"}}}},
       {"echo", true},
       {"suffix", "x"},
-      {"grammar", "root ::= \"a\""},
+      {"json_schema", json::object()},
   };
   for (const auto& [field, value] : fields) {
     json request = completion("x", 2);
@@ -307,20 +309,32 @@ TEST_F(FaultTest, Http10AndExpectAreServed) {
   EXPECT_EQ(expecting.read().status, 200);
 }
 
-TEST_F(FaultTest, ManyRandomRequestsAndCancelsLeaveNothingBehind) {
+/// Bytes of memory that this process has resident.
+size_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  size_t total = 0, resident = 0;
+  file >> total >> resident;
+  return resident * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+/// `count` random requests from 32 clients, a third of them given up at some moment. Returns how many were complete,
+/// refused, given up, and anything else.
+std::array<int, 4> random_requests(const TestServer& server, int count, unsigned seed) {
   std::vector<std::thread> threads;
-  std::atomic<int> complete{0}, refused{0}, cancelled{0}, wrong{0};
-  for (unsigned t = 0; t < 8; ++t) {
+  std::atomic<int> next{0}, complete{0}, refused{0}, cancelled{0}, wrong{0};
+  for (unsigned t = 0; t < 32; ++t) {
     threads.emplace_back([&, t] {
-      std::mt19937 random(t);
-      for (int i = 0; i < 40; ++i) {
-        Client client(server_->port());
+      std::mt19937 random(seed * 100 + t);
+      while (next++ < count) {
+        Client client(server.port());
         json request = completion("", static_cast<int>(1 + random() % 60), random());
         request["prompt"] = std::vector<int>(1 + random() % 150, static_cast<int>(3 + random() % 200));
         request["stream"] = random() % 2 == 0;
+        if (random() % 5 == 0) request["grammar"] = "root ::= [a-z ]{1,50}";
         client.post("/v1/completions", request.dump());
         if (random() % 3 == 0) {
           std::this_thread::sleep_for(std::chrono::microseconds(random() % 20000));
+          if (random() % 2 == 0) client.reset();
           ++cancelled;
           continue;
         }
@@ -336,9 +350,35 @@ TEST_F(FaultTest, ManyRandomRequestsAndCancelsLeaveNothingBehind) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+  return {complete, refused, cancelled, wrong};
+}
+
+TEST_F(FaultTest, RandomRequestsBeyondTheQueueAreRefusedAndLeaveNothingBehind) {
+  const auto [complete, refused, cancelled, wrong] = random_requests(*server_, 200, 1);
   EXPECT_EQ(wrong, 0);
-  EXPECT_GT(complete, 50);
-  EXPECT_GT(cancelled, 50);
+  EXPECT_GT(complete, 5);
+  EXPECT_GT(refused, 0) << "32 clients on 4 streams and 4 waiting";
+  EXPECT_GT(cancelled, 30);
+}
+
+TEST(Soak, AThousandRandomRequestsWithCancelsLeakNeitherPagesNorMemory) {
+  ServerOptions options;
+  options.engine.max_streams = 8;
+  options.engine.kv_positions = 24 * 32;  // so few that streams are preempted
+  const TestServer server(options);
+  auto counts = random_requests(server, 200, 2);
+  EXPECT_TRUE(server.no_page_leaked());
+  const size_t before = resident_bytes();
+  counts = random_requests(server, 1000, 3);
+  EXPECT_EQ(counts[3], 0);
+  EXPECT_EQ(counts[1], 0) << "the queue is long enough for 32 clients";
+  EXPECT_GT(counts[0], 500);
+  EXPECT_GT(counts[2], 200);
+  EXPECT_TRUE(server.no_page_leaked());
+  EXPECT_GT(server.view().preemptions, 0U);
+  constexpr size_t kGrowth = size_t{24} << 20;
+  EXPECT_LT(resident_bytes(), before + kGrowth);
+  EXPECT_EQ(server.post("/v1/completions", completion("still there", 3)).status, 200);
 }
 
 }  // namespace

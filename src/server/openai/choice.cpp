@@ -56,6 +56,8 @@ Delta Choice::push(const TokenEvent& event) {
   const bool end_token = event.finish == FinishReason::end_token;
   std::string piece;
   if (!end_token) piece = detokenizer_.push(event.sample.token);
+  if (!end_token && std::ranges::find(spoken_, event.sample.token) != spoken_.end())
+    piece += tokenizer_.token_text(event.sample.token);
   if (event.finish != FinishReason::none) piece += detokenizer_.finish();
   if (logprobs_) delta.tokens.push_back({event.sample, characters_});
   characters_ += count_characters(piece);
@@ -69,7 +71,7 @@ Delta Choice::push(const TokenEvent& event) {
   if (event.finish == FinishReason::none) return delta;
   delta.text += stops_.finish();
   ended_ = delta.ended = true;
-  reason_ = end_token ? "stop" : "length";
+  reason_ = end_token || event.finish == FinishReason::complete ? "stop" : "length";
   return delta;
 }
 

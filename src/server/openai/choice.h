@@ -43,11 +43,14 @@ struct Delta {
 
 class Choice {
  public:
-  Choice(const text::Tokenizer& tokenizer, std::vector<std::string> stops, bool logprobs)
+  /// `spoken`: special tokens whose spelling is part of the text all the same (markers of calls, say).
+  Choice(const text::Tokenizer& tokenizer, std::vector<std::string> stops, bool logprobs,
+         std::vector<int32_t> spoken = {})
       : detokenizer_(tokenizer, {.skip_special = true, .at_start = false}),
         tokenizer_(tokenizer),
         stops_(std::move(stops)),
-        logprobs_(logprobs) {}
+        logprobs_(logprobs),
+        spoken_(std::move(spoken)) {}
 
   /// Events in order; those after the end are ignored. An end token adds no text.
   Delta push(const TokenEvent& event);
@@ -66,6 +69,7 @@ class Choice {
   text::Tokenizer tokenizer_;
   StopMatcher stops_;
   bool logprobs_;
+  std::vector<int32_t> spoken_;
   bool ended_ = false, ended_early_ = false;
   std::string_view reason_;
   Error error_;

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "server/openai/fields.h"
+#include "server/openai/request_extras.h"
 
 namespace cohort::server {
 
@@ -167,21 +168,15 @@ Expected<void> parse_stream(Fields& fields, GenerationRequest& request) {
 
 /// What other servers know and this one does not (yet).
 Expected<void> refuse_unsupported(Fields& fields, Api api) {
-  if (const json* format = fields.take("response_format"); format != nullptr && *format != json{{"type", "text"}}) {
-    return fail(ErrorCode::unsupported,
-                "'response_format' is not supported by this server; leave it out, or send {{\"type\":\"text\"}}");
-  }
   struct Refused {
     const char* name;
     json neutral;
   };
   for (const Refused& r :
-       {Refused{"tools", json::array()}, Refused{"tool_choice", "none"}, Refused{"functions", json::array()},
-        Refused{"function_call", "none"}, Refused{"parallel_tool_calls", true}, Refused{"grammar", ""},
-        Refused{"json_schema", nullptr}, Refused{"store", false}, Refused{"metadata", json::object()},
-        Refused{"service_tier", "auto"}, Refused{"reasoning_effort", nullptr},
-        Refused{"modalities", json::array({"text"})}, Refused{"audio", nullptr}, Refused{"prediction", nullptr},
-        Refused{"web_search_options", nullptr}}) {
+       {Refused{"functions", json::array()}, Refused{"function_call", "none"}, Refused{"json_schema", nullptr},
+        Refused{"store", false}, Refused{"metadata", json::object()}, Refused{"service_tier", "auto"},
+        Refused{"reasoning_effort", nullptr}, Refused{"modalities", json::array({"text"})}, Refused{"audio", nullptr},
+        Refused{"prediction", nullptr}, Refused{"web_search_options", nullptr}}) {
     COHORT_TRY(fields.unsupported(r.name, r.neutral));
   }
   if (api == Api::completions) {
@@ -237,6 +232,29 @@ Expected<ordered_json> parse_content(const json& content, const std::string& pat
   return ordered_json(std::move(text));
 }
 
+/// Calls of an earlier answer. Their arguments come as text; templates write objects.
+Expected<ordered_json> parse_calls(const json& calls, const std::string& path) {
+  if (!calls.is_array()) return fail(ErrorCode::invalid_argument, "'{}' is {}; expected an array", path, shown(calls));
+  ordered_json out = ordered_json::array();
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const std::string name = fmt::format("{}[{}]", path, i);
+    if (!calls[i].is_object())
+      return fail(ErrorCode::invalid_argument, "'{}' is {}; expected an object", name, shown(calls[i]));
+    const auto function = calls[i].find("function");
+    if (function == calls[i].end() || !function->is_object() || !function->contains("name") ||
+        !(*function)["name"].is_string())
+      return fail(ErrorCode::invalid_argument, "'{}.function' has no name; expected a call of a function", name);
+    ordered_json one(calls[i]);
+    const auto arguments = function->find("arguments");
+    if (arguments != function->end() && arguments->is_string()) {
+      ordered_json parsed = ordered_json::parse(arguments->get_ref<const std::string&>(), nullptr, false);
+      if (parsed.is_object()) one["function"]["arguments"] = std::move(parsed);
+    }
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
 }  // namespace
 
 Expected<ordered_json> parse_messages(const json& messages, std::string_view path) {
@@ -263,9 +281,7 @@ Expected<ordered_json> parse_messages(const json& messages, std::string_view pat
       if (!value.empty()) one[text] = value;
     }
     if (const json* calls = fields.take("tool_calls")) {
-      if (!calls->is_array())
-        return fail(ErrorCode::invalid_argument, "'{}.tool_calls' is {}; expected an array", name, shown(*calls));
-      one["tool_calls"] = ordered_json(*calls);
+      COHORT_ASSIGN(one["tool_calls"], parse_calls(*calls, name + ".tool_calls"));
     }
     COHORT_TRY(fields.unsupported("refusal", ""));
     COHORT_TRY(fields.finish());
@@ -301,6 +317,7 @@ Expected<GenerationRequest> parse_generation_request(Api api, std::string_view b
   COHORT_TRY(parse_length(fields, request));
   COHORT_TRY(parse_stop(fields, request.stop));
   COHORT_TRY(parse_stream(fields, request));
+  COHORT_TRY(parse_shape(fields, body, request));
   COHORT_TRY(refuse_unsupported(fields, api));
   std::string user;
   COHORT_TRY(fields.string("user", user));  // says who asks; nothing depends on it

@@ -11,6 +11,7 @@
 
 #include "cohort/error.h"
 #include "cohort/sampling.h"
+#include "server/openai/tools.h"
 
 namespace cohort::server {
 
@@ -33,6 +34,15 @@ struct GenerationRequest {
   std::vector<std::string> stop;
   bool ignore_eos = false;  // go on after end tokens (as vLLM)
   bool stream = false, include_usage = false;
+  // What the answer must be; at most one of these three.
+  std::string grammar;                           // GBNF; empty: none
+  std::optional<nlohmann::ordered_json> schema;  // response_format json_schema
+  bool json_object = false;                      // response_format json_object
+  nlohmann::ordered_json tools = nlohmann::ordered_json::array();
+  std::vector<std::string> tool_names;  // of tools, in their order
+  ToolChoice tool_choice = ToolChoice::none;
+  std::string forced_tool;  // the one to call; empty: any
+  bool parallel_tool_calls = true;
 };
 
 /// Most values of one request; bodies that ask for more are refused.

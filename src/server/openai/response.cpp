@@ -84,6 +84,17 @@ ordered_json head_json(const AnswerHead& head, bool chunk) {
           {"system_fingerprint", fingerprint()}};
 }
 
+ordered_json message_json(const FinishedChoice& c) {
+  ordered_json message{{"role", "assistant"}, {"content", c.text}, {"refusal", nullptr}};
+  if (c.text.empty() && !c.calls.empty()) message["content"] = nullptr;
+  if (!c.reasoning.empty()) message["reasoning_content"] = c.reasoning;
+  for (const ToolCall& call : c.calls) {
+    message["tool_calls"].push_back(
+        {{"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+  }
+  return message;
+}
+
 std::string as_event(const ordered_json& json) {
   return "data: " + dump(json) + "\n\n";
 }
@@ -109,7 +120,7 @@ std::string answer_body(const AnswerHead& head, const std::vector<FinishedChoice
     const FinishedChoice& c = choices[i];
     ordered_json one{{"index", i}};
     if (head.api == Api::chat) {
-      one["message"] = {{"role", "assistant"}, {"content", c.text}, {"refusal", nullptr}};
+      one["message"] = message_json(c);
     } else {
       one["text"] = c.text;
     }
@@ -143,6 +154,31 @@ std::string delta_chunk(const AnswerHead& head, int32_t choice, const Delta& del
   one["logprobs"] = logprobs_json(head.api, logprobs && !delta.tokens.empty(), delta.tokens, tokenizer);
   one["finish_reason"] = finish_reason.empty() ? ordered_json(nullptr) : ordered_json(finish_reason);
   out["choices"] = ordered_json::array({std::move(one)});
+  return as_event(out);
+}
+
+std::string part_chunk(const AnswerHead& head, int32_t choice, const AnswerPart& part, std::string_view id) {
+  ordered_json delta = ordered_json::object();
+  switch (part.kind) {
+    case AnswerPart::Kind::content:
+      delta["content"] = part.text;
+      break;
+    case AnswerPart::Kind::reasoning:
+      delta["reasoning_content"] = part.text;
+      break;
+    case AnswerPart::Kind::call:
+      delta["tool_calls"] = ordered_json::array({{{"index", part.call},
+                                                  {"id", id},
+                                                  {"type", "function"},
+                                                  {"function", {{"name", part.text}, {"arguments", ""}}}}});
+      break;
+    case AnswerPart::Kind::arguments:
+      delta["tool_calls"] = ordered_json::array({{{"index", part.call}, {"function", {{"arguments", part.text}}}}});
+      break;
+  }
+  ordered_json out = head_json(head, true);
+  out["choices"] = ordered_json::array(
+      {{{"index", choice}, {"delta", std::move(delta)}, {"logprobs", nullptr}, {"finish_reason", nullptr}}});
   return as_event(out);
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cohort/error.h"
+#include "server/openai/answer_parser.h"
 #include "server/openai/choice.h"
 #include "server/openai/request.h"
 
@@ -24,8 +25,13 @@ struct Usage {
 };
 
 /// A finished choice of an answer that is not streamed.
+struct ToolCall {
+  std::string id, name, arguments;
+};
+
 struct FinishedChoice {
-  std::string text;
+  std::string text, reasoning;
+  std::vector<ToolCall> calls;
   std::vector<TokenInfo> tokens;
   std::string_view finish_reason;
 };
@@ -39,6 +45,8 @@ std::string answer_body(const AnswerHead& head, const std::vector<FinishedChoice
 std::string role_chunk(const AnswerHead& head, int32_t choice);
 std::string delta_chunk(const AnswerHead& head, int32_t choice, const Delta& delta, std::string_view finish_reason,
                         bool logprobs, const text::Tokenizer& tokenizer);
+/// The same for a part of a chat answer; `id` names the call that a part begins.
+std::string part_chunk(const AnswerHead& head, int32_t choice, const AnswerPart& part, std::string_view id);
 std::string usage_chunk(const AnswerHead& head, const Usage& usage);
 std::string error_chunk(const Error& error);
 inline constexpr std::string_view kDoneChunk = "data: [DONE]\n\n";

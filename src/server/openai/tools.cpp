@@ -1,0 +1,155 @@
+#include "server/openai/tools.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/result.h"
+#include "text/grammar/json_schema.h"
+
+namespace cohort::server {
+
+using grammar::Grammar;
+using nlohmann::ordered_json;
+
+namespace {
+
+bool has(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+/// A marker of the format: its special token where it is one (markers that are ordinary tokens are spelled like text).
+Grammar::Id marker(Grammar& g, std::string_view text, const grammar::FindToken& find_special) {
+  const auto token = find_special ? find_special(text) : std::nullopt;
+  return token ? g.token(*token) : g.literal(std::string(text));
+}
+
+std::string_view arguments_key(ToolFormat format) {
+  return format == ToolFormat::llama ? "parameters" : "arguments";
+}
+
+/// {"name": "f", "arguments": {...}} for any of the tools.
+Expected<Grammar::Id> any_call(Grammar& g, const ToolGrammarRequest& request) {
+  std::vector<Grammar::Id> calls;
+  for (size_t i = 0; i < request.tools.size(); ++i) {
+    const ordered_json& function = request.tools[i].at("function");
+    const std::string begin = fmt::format("{{\"name\": {}, \"{}\": ", ordered_json(function.at("name")).dump(),
+                                          arguments_key(request.format));
+    const ordered_json parameters =
+        function.contains("parameters") ? function["parameters"] : ordered_json{{"type", "object"}};
+    COHORT_ASSIGN(const Grammar::Id body,
+                  grammar::add_schema(g, parameters, fmt::format("tools[{}].function.parameters", i)));
+    const Grammar::Rule rule = g.add_rule(fmt::format("arguments {}", i));
+    g.define(rule, body);
+    calls.push_back(g.sequence({g.literal(begin), g.rule(rule), g.literal("}")}));
+  }
+  return g.choice(std::move(calls));
+}
+
+std::string call_text(const ordered_json& call) {
+  const ordered_json& function = call.contains("function") ? call["function"] : call;
+  const ordered_json one{
+      {"name", function.value("name", "")},
+      {"arguments", function.contains("arguments") ? function["arguments"] : ordered_json::object()}};
+  return fmt::format("<tool_call>\n{}\n</tool_call>", one.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+}
+
+std::string instructions(const ordered_json& tools) {
+  std::string out =
+      "You may call tools. To call one, answer with a JSON object between <tool_call> and </tool_call>:\n"
+      "<tool_call>\n{\"name\": \"the tool's name\", \"arguments\": {}}\n</tool_call>\n"
+      "The tools, each with the JSON Schema of its arguments:\n";
+  for (const ordered_json& tool : tools)
+    out.append(tool.at("function").dump(-1, ' ', false, ordered_json::error_handler_t::replace)).append("\n");
+  return out;
+}
+
+}  // namespace
+
+TemplateTools tools_of_template(std::string_view source) {
+  if (!has(source, "tools")) return {ToolFormat::hermes, false};
+  if (has(source, "[TOOL_CALLS]") && !has(source, "[ARGS]")) return {ToolFormat::mistral, true};
+  if (has(source, "<tool_call>") && !has(source, "<function=") && !has(source, "<arg_key>"))
+    return {ToolFormat::hermes, true};
+  if (has(source, "<|start_header_id|>") && has(source, "\"parameters\"")) return {ToolFormat::llama, true};
+  return {ToolFormat::hermes, false};
+}
+
+bool reasons(std::string_view source) {
+  return has(source, "</think>");
+}
+
+ordered_json generic_tool_messages(const ordered_json& messages, const ordered_json& tools) {
+  ordered_json out = ordered_json::array();
+  if (!tools.empty()) {
+    const bool has_system = !messages.empty() && messages[0].value("role", "") == "system";
+    const std::string before = has_system && messages[0]["content"].is_string()
+                                   ? fmt::format("{}\n\n", messages[0]["content"].get<std::string>())
+                                   : "";
+    out.push_back({{"role", "system"}, {"content", before + instructions(tools)}});
+  }
+  for (size_t i = 0; i < messages.size(); ++i) {
+    ordered_json message = messages[i];
+    const std::string role = message.value("role", "");
+    if (i == 0 && !tools.empty() && role == "system") continue;
+    std::string text = message["content"].is_string() ? message["content"].get<std::string>() : "";
+    if (role == "tool") {
+      message = {{"role", "user"}, {"content", fmt::format("<tool_response>\n{}\n</tool_response>", text)}};
+      if (!out.empty() && out.back()["role"] == "user" && i > 0 && messages[i - 1].value("role", "") == "tool") {
+        out.back()["content"] =
+            fmt::format("{}\n{}", out.back()["content"].get<std::string>(), message["content"].get<std::string>());
+        continue;
+      }
+    } else if (message.contains("tool_calls") && message["tool_calls"].is_array()) {
+      for (const ordered_json& call : message["tool_calls"])
+        text += fmt::format("{}{}", text.empty() ? "" : "\n", call_text(call));
+      message["content"] = text;
+      message.erase("tool_calls");
+    }
+    out.push_back(std::move(message));
+  }
+  return out;
+}
+
+void put_after_reasoning(Grammar& g) {
+  // The automaton that looks for </think>: what has been read of it is the state.
+  constexpr std::string_view kEnd = "</think>";
+  std::array<Grammar::Rule, kEnd.size()> states{};
+  for (size_t i = 0; i < kEnd.size(); ++i) states[i] = g.add_rule("thought");
+  const Grammar::Id answer = g.rule(g.root);
+  const Grammar::Id space = g.repeat(g.characters({{'\n', '\n'}}), 0, 2);
+  for (size_t i = 0; i < kEnd.size(); ++i) {
+    const auto wanted = static_cast<uint32_t>(kEnd[i]);
+    const Grammar::Id next = i + 1 < kEnd.size() ? g.rule(states[i + 1]) : g.sequence({space, answer});
+    std::vector<Grammar::Id> ways{g.sequence({g.literal(std::string(1, kEnd[i])), next})};
+    if (kEnd[i] != '<') ways.push_back(g.sequence({g.literal("<"), g.rule(states[1])}));
+    ways.push_back(g.sequence(
+        {g.characters(grammar::complement(grammar::normalised({{'<', '<'}, {wanted, wanted}}))), g.rule(states[0])}));
+    g.define(states[i], g.choice(std::move(ways)));
+  }
+  const Grammar::Rule root = g.add_rule("root after a thought");
+  g.define(root, g.rule(states[0]));
+  g.root = root;
+}
+
+Expected<Grammar> tool_grammar(const ToolGrammarRequest& request, const grammar::FindToken& find_special) {
+  Grammar g;
+  g.root = g.add_rule("root");
+  COHORT_ASSIGN(const Grammar::Id call, any_call(g, request));
+  Grammar::Id body = call;
+  if (request.format == ToolFormat::hermes) {
+    const Grammar::Id one = g.sequence({marker(g, "<tool_call>", find_special), g.literal("\n"), call, g.literal("\n"),
+                                        marker(g, "</tool_call>", find_special)});
+    const Grammar::Id more = g.sequence({g.literal("\n"), one});
+    body = request.several ? g.sequence({one, g.repeat(more, 0, Grammar::kUnbounded)}) : one;
+  } else if (request.format == ToolFormat::mistral) {
+    const Grammar::Id more = g.sequence({g.literal(", "), call});
+    const Grammar::Id list = request.several ? g.sequence({call, g.repeat(more, 0, Grammar::kUnbounded)}) : call;
+    body = g.sequence(
+        {marker(g, "[TOOL_CALLS]", find_special), g.optional(g.literal(" ")), g.literal("["), list, g.literal("]")});
+  }
+  g.define(g.root, body);
+  if (request.after_reasoning) put_after_reasoning(g);
+  return g;
+}
+
+}  // namespace cohort::server

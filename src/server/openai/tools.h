@@ -1,0 +1,48 @@
+// Tools (function calling): how a model's template spells them, what the model is told, and the grammar of calls.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cohort/error.h"
+#include "server/openai/answer_parser.h"
+#include "text/grammar/gbnf.h"
+#include "text/grammar/grammar.h"
+
+namespace cohort::server {
+
+enum class ToolChoice { none, automatic, required };
+
+/// What a chat template does with tools.
+struct TemplateTools {
+  ToolFormat format = ToolFormat::hermes;
+  /// The template renders the list itself; otherwise the model is told in a system message, and calls and results of
+  /// the conversation are written into texts.
+  bool native = false;
+};
+/// From the template's source.
+TemplateTools tools_of_template(std::string_view source);
+/// The template writes or reads <think> blocks.
+bool reasons(std::string_view source);
+
+/// The conversation for a template that knows no tools: a system message with `tools` (if any), assistants' calls and
+/// tools' results as text.
+nlohmann::ordered_json generic_tool_messages(const nlohmann::ordered_json& messages,
+                                             const nlohmann::ordered_json& tools);
+
+struct ToolGrammarRequest {
+  nlohmann::ordered_json tools;  // as the request has them, those that may be called
+  ToolFormat format = ToolFormat::hermes;
+  bool several = true;           // more than one call
+  bool after_reasoning = false;  // the prompt has opened <think>
+};
+/// Answers that are calls and nothing else. `find_special` gives the id of a marker that is a special token. Errors:
+/// those of grammar_of_schema.
+Expected<grammar::Grammar> tool_grammar(const ToolGrammarRequest& request, const grammar::FindToken& find_special);
+
+/// `grammar`'s texts after the rest of a thought: any text without </think>, </think>, and white space.
+void put_after_reasoning(grammar::Grammar& grammar);
+
+}  // namespace cohort::server
