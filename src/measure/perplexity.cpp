@@ -58,6 +58,7 @@ DivergenceReport summarise_divergence(const std::vector<Score>& scores) {
   if (!resolved.empty()) d.nll_difference = estimate(resolved, [](const Score& s) { return s.nll - s.base_nll; });
   d.unresolved = static_cast<int64_t>(scores.size() - resolved.size());
   std::vector<double> sorted;
+  sorted.reserve(scores.size());
   for (const Score& s : scores) sorted.push_back(s.kl);
   std::ranges::sort(sorted);
   d.median = percentile(sorted, 0.5);

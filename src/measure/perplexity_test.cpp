@@ -149,7 +149,7 @@ TEST_F(PerplexityTest, BaseFilesAreCheckedCompletely) {
   }
   ASSERT_TRUE(LogitsBase::open(base()).has_value());
   const std::string good = *read_text_file(base());
-  const auto refused = [&](std::string bytes) {
+  const auto refused = [&](const std::string& bytes) {
     std::ofstream(base(), std::ios::binary) << bytes;
     return !LogitsBase::open(base()).has_value();
   };

@@ -101,10 +101,10 @@ gguf::Metadata changed(const std::vector<std::pair<std::string, std::optional<gg
   const auto file = gguf::File::open(golden("gguf/qwen3-f32.gguf"));
   EXPECT_TRUE(file);
   gguf::Metadata out;
-  for (const auto& [key, value] : file->metadata().entries()) {
-    const bool replaced = std::ranges::any_of(changes, [&](const auto& change) { return change.first == key; });
+  for (const gguf::Metadata::Entry& entry : file->metadata().entries()) {
+    const bool replaced = std::ranges::any_of(changes, [&](const auto& change) { return change.first == entry.first; });
     if (replaced) continue;
-    EXPECT_TRUE(out.add(key, value));
+    EXPECT_TRUE(out.add(entry.first, entry.second));
   }
   for (const auto& [key, value] : changes) {
     if (!value) continue;
