@@ -34,24 +34,35 @@ struct Rows {
   int32_t stride = 0;
 };
 
-/// Rows quantised by rule 2: bytes in activation_slot order, one scale and the packed sums of both halves per block
-/// (sum of values 0-15 plus 65536 times the sum of values 16-31).
+/// Rows quantised by rule 2, one record a row, so that a row is one copy: the values of all blocks (32 bytes each, in
+/// activation_slot order), then a float scale per block, then per block the sum of values 0-15 plus 65536 times the sum
+/// of values 16-31.
 struct Quantised {
-  int8_t* values = nullptr;  // [rows, blocks * 32]
-  float* scales = nullptr;   // [rows, blocks]
-  int32_t* sums = nullptr;   // [rows, blocks]
+  std::byte* data = nullptr;
+  int32_t stride = 0;  // bytes of a record, a multiple of 16
+  int32_t blocks = 0;
 };
+/// Bytes of a record that a kernel copies: without the sums where the format does not need them.
+COHORT_HD constexpr int record_bytes(int blocks, bool with_sums) {
+  return (blocks * (with_sums ? 40 : 36) + 15) / 16 * 16;
+}
+/// Distance of records in shared memory: lane (g, t) reads 8 bytes at g * stride + 8 t without a bank conflict.
+COHORT_HD constexpr int shared_record(int blocks, bool with_sums) {
+  const int bytes = record_bytes(blocks, with_sums);
+  return bytes + (96 - bytes % 64) % 64;
+}
+
+inline constexpr int kEntryColumns = 8;  // routes of an entry of the streaming kernels
+inline constexpr int kTileColumns = 32;  // of the tiled ones
+inline constexpr int kEntryHeader = 4;   // words before an entry's routes: expert, size
 
 /// Routes of a step, grouped by expert: entries of at most `cap` routes, an expert's entries adjacent.
 struct Group {
   int32_t* count;        // [1] entries
-  int32_t* expert;       // [entries]
-  int32_t* begin;        // [entries] into routes
-  int32_t* size;         // [entries]
-  int32_t* routes;       // [rows * top_k] row * top_k + slot
+  int32_t* entries;      // [entries][kEntryHeader + cap]: expert, size, -, -, routes (row * top_k + slot)
   int32_t* slot_expert;  // [rows * top_k]
   float* slot_weight;    // [rows * top_k]
-  int32_t* row_counter;  // arrival counters, zero between steps
+  int32_t* counter;      // [1] arrivals, zero between launches
   int32_t* distinct;     // [1] experts with a route, summed over the layers of a step
 };
 
@@ -169,11 +180,11 @@ struct FloatLinearArgs {
 };
 void launch_float_linear(const FloatLinearArgs& args, int sms, cudaStream_t stream);
 
-/// Router: logits (unless given), softmax, top k, grouping. When `norm` is set the input is normalised first, and the
-/// normalised row is written to `quantised` and `norm_out` (each if not null).
+/// Router: logits, softmax, top k, grouping. When `norm` is set the input is normalised first, and the normalised row
+/// is written to `quantised` and `norm_out` (each if not null).
 struct RouteArgs {
   Step step;
-  const float* weights = nullptr;  // packed as FloatLinearArgs, or null: logits are ready
+  const float* weights = nullptr;  // packed as FloatLinearArgs
   int32_t experts = 0, k = 0, top_k = 0;
   bool renormalise = true;
   const float* expert_scale = nullptr;
@@ -187,11 +198,15 @@ struct RouteArgs {
   float* logits = nullptr;  // [rows, experts]
   Group group;
 };
-void launch_route(const RouteArgs& args, int sms, cudaStream_t stream);
+/// Norm and logits of at most 8 rows.
+void launch_router(const RouteArgs& args, int sms, cudaStream_t stream);
+/// From the logits on.
+void launch_select(const RouteArgs& args, int sms, cudaStream_t stream);
 
-/// Every quantised linear layer, gate/up pair and down projection.
 enum class Mode : int32_t { dense, gate_up, down };
 enum class Act : int32_t { silu, gelu_tanh };
+
+/// Dense layers of few rows, and every quantised layer of many rows.
 struct LinearArgs {
   Step step;
   Group group;
@@ -202,18 +217,76 @@ struct LinearArgs {
   bool sampled = false;
   int32_t top_k = 1;  // gate_up: input row = route / top_k
   Act act = Act::silu;
-  Quantised input;   // dense and gate_up; down on tensor tiles
-  Rows float_input;  // down of the streaming kernel: [routes, K] f32, quantised on the way in
+  Quantised input;
   const float* bias = nullptr;
   Rows addend;  // dense: added to the output
   Rows out;
   int32_t slots = 2;  // ring slots; set by the launch
 };
-/// wide: dense layers take up to 32 columns at once, else 8. Experts always take 8.
-void launch_stream(Format format, Mode mode, bool wide, const LinearArgs& args, int sms, cudaStream_t stream);
+/// wide: layers take up to 32 columns at once, else 8.
+void launch_stream(Format format, bool wide, const LinearArgs& args, int sms, cudaStream_t stream);
 /// Whether K fits the shared memory of launch_stream.
-bool stream_fits(const Geometry& geometry);
+bool stream_fits(Format format, const Geometry& geometry);
 void launch_tiles(Format format, Mode mode, const LinearArgs& args, int sms, cudaStream_t stream);
+
+/// How gate/up of few rows lies in shared memory; see experts.cuh.
+struct UpPlan {
+  int32_t parts = 1;           // warps that share K of a tile
+  int32_t cuts = 1;            // chunks of a warp's part
+  int32_t chunk_segments = 1;  // segments of a chunk
+  int32_t chunk_bytes = 0;
+  int32_t slots = 0;  // chunks of a warp in shared memory; 0: does not fit
+  int32_t column_bytes = 0, column_stride = 0;
+  int32_t columns = 0, partial = 0, total = 0;  // offsets
+  int32_t per_sm = 1;
+};
+/// act(gate x) * (up x) of every route, quantised.
+struct UpArgs {
+  Step step;
+  Group group;
+  const std::byte* weights = nullptr;
+  int64_t matrix_bytes = 0;  // of one expert
+  int32_t tile_bytes = 0;
+  int32_t units = 0;  // of 32 outputs: gate, up, gate, up tiles
+  int32_t segment_blocks = 0;
+  bool two_groups = false;
+  int32_t top_k = 1;
+  Act act = Act::silu;
+  Quantised input;
+  Quantised out;  // [routes]
+  UpPlan plan;
+};
+void launch_up(Format format, bool small, const Geometry& geometry, const UpArgs& args, int sms, cudaStream_t stream);
+
+struct DownPlan {
+  int32_t workers = 0;  // warps, each with a slot; 0: does not fit
+  int32_t slot_bytes = 0, columns = 0;
+  int32_t column_bytes = 0, column_stride = 0;
+  int32_t results = 0;  // offset; 0: in device memory
+  int32_t total = 0;
+};
+/// The experts' weighted sum, and what is added to it.
+struct DownArgs {
+  Step step;
+  Group group;
+  const std::byte* weights = nullptr;
+  int64_t matrix_bytes = 0;
+  int32_t tile_bytes = 0;
+  int32_t outputs = 0;
+  int32_t segments = 1, segment_blocks = 0;
+  bool two_groups = false;
+  int32_t top_k = 1;
+  Quantised input;  // [routes]
+  Rows results;     // [routes, outputs] scratch
+  Rows addend;      // may be null
+  Rows out;
+  DownPlan plan;
+};
+void launch_down(Format format, bool small, const Geometry& geometry, const DownArgs& args, int sms,
+                 cudaStream_t stream);
+/// Whether experts of these sizes fit the shared memory of launch_up and launch_down.
+bool experts_fit(Format pair_format, const Geometry& pair, Format down_format, const Geometry& down);
+
 /// Quantises [rows * per_row, blocks * 32] floats.
 struct QuantiseArgs {
   Step step;

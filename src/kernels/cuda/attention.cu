@@ -90,7 +90,7 @@ __device__ __forceinline__ void write_output(const AttentionArgs& args, int64_t 
     *reinterpret_cast<float4*>(args.out.data + row * args.out.stride + head * args.head_dim + dim) =
         make_float4(o[0], o[1], o[2], o[3]);
   }
-  if (args.quantised.values == nullptr) return;
+  if (args.quantised.data == nullptr) return;
   // A 32-block is 8 lanes of 4 dimensions.
   const int lane = static_cast<int>(threadIdx.x & 31);
   uint32_t amax = 0;
@@ -112,11 +112,13 @@ __device__ __forceinline__ void write_output(const AttentionArgs& args, int64_t 
 #pragma unroll
   for (int offset = 4; offset > 0; offset /= 2) packed += __shfl_xor_sync(kFullMask, packed, offset);
   if (!inside) return;
-  const int64_t block = (row * args.heads + head) * (args.head_dim / 32) + dim / 32;
-  *reinterpret_cast<uint32_t*>(args.quantised.values + block * 32 + activation_slot(in_block * 4)) = word;
+  std::byte* record = args.quantised.data + row * args.quantised.stride;
+  const int block = (head * args.head_dim + dim) / 32;
+  *reinterpret_cast<uint32_t*>(record + block * 32 + activation_slot(in_block * 4)) = word;
   if (in_block == 0) {
-    args.quantised.scales[block] = scale.d;
-    args.quantised.sums[block] = packed;
+    std::byte* scales = record + args.quantised.blocks * 32 + block * 4;
+    *reinterpret_cast<float*>(scales) = scale.d;
+    *reinterpret_cast<int32_t*>(scales + args.quantised.blocks * 4) = packed;
   }
 }
 
@@ -434,8 +436,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) attention_kernel(const
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
-  let_next_start();
-  wait_for_previous();
+  wait_and_pass_on();
   const int units = args.step.header[kUnits + args.window_index];
   const int group = args.heads / args.kv_heads;
   // As many heads a block as still give every SM a block.

@@ -18,13 +18,11 @@ using Ops = numerics::ScalarOps;
 
 inline constexpr unsigned kFullMask = 0xffffffffU;
 
-/// The kernel before this one in the stream has finished and its writes are visible. Every kernel calls it before it
-/// touches anything but weights, so the chain of kernels is ordered.
-__device__ __forceinline__ void wait_for_previous() {
+/// The kernel before this one in the stream has finished and its writes are visible; then the next kernel's blocks may
+/// start (up to their own wait) as soon as there is room. Every kernel calls this, and passes on only after it waited:
+/// so when a kernel starts, all but the one before it have finished, and it may read their results before its own wait.
+__device__ __forceinline__ void wait_and_pass_on() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
-}
-/// Lets the next kernel's blocks start (up to their wait) as soon as there is room.
-__device__ __forceinline__ void let_next_start() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
@@ -105,6 +103,15 @@ __device__ __forceinline__ float tree16(float x) {
   return __fadd_rn(x, __shfl_xor_sync(kFullMask, x, 1));
 }
 
+/// The same where only half-warps are sure to be here.
+__device__ __forceinline__ float tree16_half(float x) {
+  const unsigned mask = (threadIdx.x & 16) != 0 ? 0xffff0000U : 0x0000ffffU;
+  x = __fadd_rn(x, __shfl_xor_sync(mask, x, 8));
+  x = __fadd_rn(x, __shfl_xor_sync(mask, x, 4));
+  x = __fadd_rn(x, __shfl_xor_sync(mask, x, 2));
+  return __fadd_rn(x, __shfl_xor_sync(mask, x, 1));
+}
+
 /// tree over Count values that lie `stride` floats apart.
 template <int Count>
 __device__ __forceinline__ float tree_of(const float* p, int stride) {
@@ -146,16 +153,18 @@ __device__ __forceinline__ int quantise_value(float x, const BlockScale& scale) 
   return scale.inverse == 0.0F ? 0 : __float2int_rn(__fmul_rn(x, scale.inverse));
 }
 
-/// Quantises one 32-block, lane = value. Writes 32 bytes at `values`, and the scale and sums.
-__device__ __forceinline__ void quantise_block(float x, int lane, int8_t* values, float* scale, int32_t* sums) {
+/// Quantises one 32-block of a row, lane = value.
+__device__ __forceinline__ void quantise_block(float x, int lane, const Quantised& out, int64_t row, int block) {
   const uint32_t amax = __reduce_max_sync(kFullMask, __float_as_uint(x) & 0x7fffffffU);
   const BlockScale s = block_scale(amax);
   const int q = quantise_value(x, s);
   const int packed = __reduce_add_sync(kFullMask, lane < 16 ? q : q * 65536);
-  values[activation_slot(lane)] = static_cast<int8_t>(q);
+  std::byte* record = out.data + row * out.stride;
+  record[block * 32 + activation_slot(lane)] = static_cast<std::byte>(q);
+  std::byte* scales = record + out.blocks * 32 + block * 4;
   if (lane == 0) {
-    *scale = s.d;
-    *sums = packed;
+    *reinterpret_cast<float*>(scales) = s.d;
+    *reinterpret_cast<int32_t*>(scales + out.blocks * 4) = packed;
   }
 }
 __device__ __forceinline__ float first_sum(int packed) {

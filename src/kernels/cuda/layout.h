@@ -28,7 +28,7 @@ struct FormatShape {
   int super_bytes;   // those blocks and their super-scales
 };
 
-constexpr FormatShape shape_of(Format format) {
+COHORT_HD constexpr FormatShape shape_of(Format format) {
   switch (format) {
     case Format::q4:
       return {288, 1, 288};

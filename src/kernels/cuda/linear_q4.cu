@@ -3,8 +3,8 @@
 
 namespace cohort::cuda {
 
-void launch_stream_q4(Mode mode, bool wide, const LinearArgs& args, int sms, cudaStream_t stream) {
-  launch_stream_format<Format::q4>(mode, wide, args, sms, stream);
+void launch_stream_q4(bool wide, const LinearArgs& args, int sms, cudaStream_t stream) {
+  launch_stream_format<Format::q4>(wide, args, sms, stream);
 }
 void launch_tiles_q4(Mode mode, const LinearArgs& args, int sms, cudaStream_t stream) {
   launch_tiles_format<Format::q4>(mode, args, sms, stream);

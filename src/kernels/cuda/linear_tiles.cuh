@@ -48,8 +48,7 @@ __global__ void __launch_bounds__(kTileThreads, 2) tiles_kernel(const __grid_con
   const int warp = tid >> 5;
   const Lane at(tid & 31);
   const int warp_m = warp & 3, warp_n = warp >> 2;
-  let_next_start();
-  wait_for_previous();
+  wait_and_pass_on();
 
   const int m_tiles = (geo.tiles + kTileM - 1) / kTileM;
   const int stages = (geo.blocks + Shape::kBlocks - 1) / Shape::kBlocks;
@@ -75,10 +74,11 @@ __global__ void __launch_bounds__(kTileThreads, 2) tiles_kernel(const __grid_con
       columns = min(kTileN, all_columns - entry * kTileN);
       if (tid < columns) source_row[tid] = target_row[tid] = entry * kTileN + tid;
     } else {
-      columns = args.group.size[entry];
-      weights += args.group.expert[entry] * matrix_bytes;
+      const int32_t* record = args.group.entries + int64_t{entry} * (kEntryHeader + kTileColumns);
+      columns = record[1];
+      weights += record[0] * matrix_bytes;
       if (tid < columns) {
-        const int route = args.group.routes[args.group.begin[entry] + tid];
+        const int route = record[kEntryHeader + tid];
         source_row[tid] = M == Mode::gate_up ? route / args.top_k : route;
         target_row[tid] = route;
       }
@@ -88,9 +88,8 @@ __global__ void __launch_bounds__(kTileThreads, 2) tiles_kernel(const __grid_con
     // Copies without divisions: a warp fetches one weight tile, eight threads one column.
     const int my_column = tid >> 3, my_piece = tid & 7;
     const int64_t my_row = my_column < columns ? source_row[my_column] : 0;
-    const int8_t* my_values = args.input.values + my_row * geo.blocks * 32 + my_piece * 16;
-    const float* my_scales = args.input.scales + my_row * geo.blocks + my_piece;
-    const int32_t* my_sums = args.input.sums + my_row * geo.blocks + my_piece;
+    const std::byte* my_values = args.input.data + my_row * args.input.stride + my_piece * 16;
+    const std::byte* my_scales = args.input.data + my_row * args.input.stride + geo.blocks * 32 + my_piece * 4;
     const std::byte* my_weights = weights + int64_t{warp} * geo.tile_bytes + at.lane * 16;
     int fetch_place = 0;
     const auto fetch = [&](int stage) {
@@ -117,11 +116,10 @@ __global__ void __launch_bounds__(kTileThreads, 2) tiles_kernel(const __grid_con
           if (my_piece < blocks) {
             copy_async<4>(place + Shape::kScales + (my_piece * kTileN + my_column) * 4, my_scales);
             if constexpr (Block<F>::kSums)
-              copy_async<4>(place + Shape::kSums + (my_piece * kTileN + my_column) * 4, my_sums);
+              copy_async<4>(place + Shape::kSums + (my_piece * kTileN + my_column) * 4, my_scales + geo.blocks * 4);
           }
           my_values += Shape::kBlocks * 32;
-          my_scales += Shape::kBlocks;
-          my_sums += Shape::kBlocks;
+          my_scales += Shape::kBlocks * 4;
         }
       }
       copy_commit();

@@ -1,109 +1,204 @@
-// Router and float linear layers (dot16), softmax, top k, and the grouping of a step's routes by expert.
+// Float linear layers (dot16), the router of few rows with its norm, softmax and top k, and the grouping of a step's
+// routes by expert.
 //
-// Weights are packed as [outputs][K / 64][16 lanes][4], so that a lane reads four of its values at once; the rows of a
-// block lie in shared memory in the same order. A block owns a slice of 8 outputs (they stay in shared memory) and
-// takes 4 rows at a time; the last slice of a row to finish selects its experts, and the last row to finish groups.
+// Weights are packed as [outputs][K / 64][16 lanes][4], so that a lane reads four of its values at once. dot16 is a
+// chain of K / 16 fma in each of 16 lanes, so what bounds few rows is that chain's latency; many rows, shared memory:
+// a thread holds two rows by up to four outputs.
 #include "kernels/cuda/device.cuh"
 
 namespace cohort::cuda {
 namespace {
 
-constexpr int kOutputs = 8;  // of a slice
-constexpr int kRowsAtOnce = 4;
-constexpr int kThreads = 128;                          // 16 lanes for each output
-constexpr int kRouteThreads = kThreads * kRowsAtOnce;  // of the router: each row has its own
+constexpr int kDotThreads = 256;
+constexpr int kDotRows = 8;     // of a block at once; a thread has two
+constexpr int kRowGap = 16;     // floats between rows in shared memory: two half-warps read different banks
+constexpr int kRouterRows = 8;  // of the router of few rows
+constexpr int kRouterThreads = kRouterRows * 16;
+constexpr int kSelectThreads = 512;
 
-/// Place of value k in a packed row.
-__device__ __forceinline__ int packed_place(int k) {
-  return k / 64 * 64 + k % 16 * 4 + k / 16 % 4;
+/// Bulk copies of `rows` rows of k floats to `shared`, by one warp.
+__device__ __forceinline__ void copy_rows(float* shared, const Rows& input, int64_t first, int rows, int k,
+                                          uint64_t* barrier) {
+  const int lane = static_cast<int>(threadIdx.x & 31);
+  if (lane == 0) barrier_expect(barrier, static_cast<uint32_t>(rows * k * 4));
+  __syncwarp();
+  for (int r = lane; r < rows; r += 32)
+    bulk_copy(shared + r * (k + kRowGap), input.data + (first + r) * input.stride, static_cast<uint32_t>(k * 4),
+              barrier);
 }
 
-/// Dot products of R packed rows with this thread's output; all 16 lanes of an output get the sums.
-template <int R>
-__device__ __forceinline__ void dot_rows(const float* x, int x_stride, const float4* w, int k, int lane,
-                                         float (&out)[kRowsAtOnce]) {
-#pragma unroll
-  for (int r = 0; r < R; ++r) out[r] = 0.0F;
-#pragma unroll 4
-  for (int i = 0; i < k / 64; ++i) {
-    const float4 weight = w[i * 16 + lane];
-#pragma unroll
-    for (int r = 0; r < R; ++r) {
-      const float4 v = *reinterpret_cast<const float4*>(x + r * x_stride + i * 64 + lane * 4);
-      out[r] = __fmaf_rn(v.x, weight.x, out[r]);
-      out[r] = __fmaf_rn(v.y, weight.y, out[r]);
-      out[r] = __fmaf_rn(v.z, weight.z, out[r]);
-      out[r] = __fmaf_rn(v.w, weight.w, out[r]);
-    }
-  }
-#pragma unroll
-  for (int r = 0; r < R; ++r) out[r] = tree16(out[r]);
-}
-
-/// The same for `rows` (at least one) rows: alone, a row costs a fourth.
-__device__ __forceinline__ void dot_rows(const float* x, int x_stride, const float4* w, int k, int lane, int rows,
-                                         float (&out)[kRowsAtOnce]) {
-  if (rows == 1) {
-    dot_rows<1>(x, x_stride, w, k, lane, out);
-  } else {
-    dot_rows<kRowsAtOnce>(x, x_stride, w, k, lane, out);
-  }
-}
-
-template <int Threads>
-__device__ __forceinline__ void load_weights(const float* weights, int outputs, int k, int slice, float* shared) {
-  const int count = min(kOutputs, outputs - slice * kOutputs) * k / 4;
-  const float* source = weights + int64_t{slice} * kOutputs * k;
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += Threads) copy_async<16>(shared + i * 4, source + i * 4);
-  copy_commit();
-}
-
-__global__ void __launch_bounds__(kThreads) float_linear_kernel(const __grid_constant__ FloatLinearArgs args) {
-  extern __shared__ __align__(16) float buffer[];
+/// A block keeps 4 * PerThread outputs while rows go by when there are blocks enough, else it walks over all pairs.
+template <int PerThread>
+__global__ void __launch_bounds__(kDotThreads, 1) float_linear_kernel(const __grid_constant__ FloatLinearArgs args) {
+  extern __shared__ __align__(128) float buffer[];
+  __shared__ uint64_t rows_here, weights_here;
+  constexpr int kOutputs = 4 * PerThread;
+  const int k = args.k;
   float* x = buffer;
-  float* w = buffer + kRowsAtOnce * args.k;
-  const int tid = static_cast<int>(threadIdx.x);
-  const int slices = (args.outputs + kOutputs - 1) / kOutputs;
-  const bool persistent = static_cast<int>(gridDim.x) >= slices;
-  int held = -1;
-  if (persistent) {
-    held = static_cast<int>(blockIdx.x) % slices;
-    load_weights<kThreads>(args.weights, args.outputs, args.k, held, w);
+  float* w = buffer + kDotRows * (k + kRowGap);
+  const int tid = static_cast<int>(threadIdx.x), lane = tid & 15, row_pair = tid >> 4 & 3, out_group = tid >> 6;
+  const int groups = (args.outputs + kOutputs - 1) / kOutputs;
+  if (tid == 0) {
+    barrier_init(&rows_here, 1);
+    barrier_init(&weights_here, 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
-  let_next_start();
-  wait_for_previous();
+  __syncthreads();
+  const auto fetch_weights = [&](int group) {
+    const int count = min(kOutputs, args.outputs - group * kOutputs);
+    if (tid == 0) barrier_expect(&weights_here, static_cast<uint32_t>(count * k * 4));
+    __syncwarp();
+    if (tid < count) {
+      bulk_copy(w + tid * k, args.weights + (int64_t{group} * kOutputs + tid) * k, static_cast<uint32_t>(k * 4),
+                &weights_here);
+    }
+  };
+  const int grid = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
+  const bool keeps = grid >= groups;
+  int held = keeps ? block % groups : -1;
+  uint32_t rows_parity = 0, weights_parity = 0;
+  if (keeps && tid < 32) fetch_weights(held);
+  wait_and_pass_on();
+  if (keeps) {
+    barrier_wait(&weights_here, weights_parity);
+    weights_parity ^= 1;
+  }
   const int rows = args.step.header[args.sampled ? kSampled : kRows];
-  const int sets = (rows + kRowsAtOnce - 1) / kRowsAtOnce;
-  // A block keeps its slice while rows go by when there are blocks enough, else it walks over all pairs.
-  int64_t item = blockIdx.x, step = gridDim.x;
-  if (persistent) step = gridDim.x / slices * slices;
-  if (persistent && item >= step) return;
-  for (; item < int64_t{sets} * slices; item += step) {
-    const int set = static_cast<int>(item / slices), slice = static_cast<int>(item % slices);
+  const int sets = (rows + kDotRows - 1) / kDotRows;
+  const int step = keeps ? grid / groups * groups : grid;
+  if (block >= step) return;
+  for (int64_t item = block; item < int64_t{sets} * groups; item += step) {
+    const int set = static_cast<int>(item / groups), group = static_cast<int>(item % groups);
+    const int count = min(kDotRows, rows - set * kDotRows);
     __syncthreads();
-    if (slice != held) {
-      held = slice;
-      load_weights<kThreads>(args.weights, args.outputs, args.k, slice, w);
+    if (tid < 32) {
+      copy_rows(x, args.input, int64_t{set} * kDotRows, count, k, &rows_here);
+      if (group != held) fetch_weights(group);
     }
-    for (int r = 0; r < kRowsAtOnce; ++r) {
-      const int row = min(set * kRowsAtOnce + r, rows - 1);
-      for (int i = tid; i < args.k; i += kThreads)
-        x[r * args.k + packed_place(i)] = args.input.data[int64_t{row} * args.input.stride + i];
+    if (group != held) {
+      held = group;
+      barrier_wait(&weights_here, weights_parity);
+      weights_parity ^= 1;
     }
-    copy_wait<0>();
-    __syncthreads();
-    const int output = slice * kOutputs + (tid >> 4);
-    float y[kRowsAtOnce];
-    dot_rows(x, args.k, reinterpret_cast<const float4*>(w + (tid >> 4) * args.k), args.k, tid & 15,
-             rows - set * kRowsAtOnce, y);
-    if ((tid & 15) != 0 || output >= args.outputs) continue;
+    barrier_wait(&rows_here, rows_parity);
+    rows_parity ^= 1;
+    if (row_pair * 2 >= count) continue;
+    float sum[2][PerThread];
 #pragma unroll
-    for (int r = 0; r < kRowsAtOnce; ++r) {
-      const int row = set * kRowsAtOnce + r;
-      if (row >= rows) break;
-      args.out.data[int64_t{row} * args.out.stride + output] =
-          args.bias != nullptr ? __fadd_rn(y[r], args.bias[output]) : y[r];
+    for (int i = 0; i < 2 * PerThread; ++i) sum[i / PerThread][i % PerThread] = 0.0F;
+    const float* x0 = x + row_pair * 2 * (k + kRowGap) + lane;
+    const float* x1 = x0 + k + kRowGap;  // of a row that may not be there: its sums are not used
+    const float* w0 = w + out_group * PerThread * k + lane * 4;
+#pragma unroll 2
+    for (int i = 0; i < k; i += 64) {
+      float4 weight[PerThread];
+#pragma unroll
+      for (int o = 0; o < PerThread; ++o) weight[o] = *reinterpret_cast<const float4*>(w0 + o * k + i);
+      const auto step_of = [&](int j, auto&& part) {
+        const float a = x0[i + j * 16], b = x1[i + j * 16];
+#pragma unroll
+        for (int o = 0; o < PerThread; ++o) {
+          sum[0][o] = __fmaf_rn(a, part(weight[o]), sum[0][o]);
+          sum[1][o] = __fmaf_rn(b, part(weight[o]), sum[1][o]);
+        }
+      };
+      step_of(0, [](const float4& v) { return v.x; });
+      step_of(1, [](const float4& v) { return v.y; });
+      step_of(2, [](const float4& v) { return v.z; });
+      step_of(3, [](const float4& v) { return v.w; });
     }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+#pragma unroll
+      for (int o = 0; o < PerThread; ++o) {
+        const float y = tree16_half(sum[r][o]);
+        const int output = group * kOutputs + out_group * PerThread + o;
+        const int row = row_pair * 2 + r;
+        if (lane != 0 || row >= count || output >= args.outputs) continue;
+        args.out.data[(int64_t{set} * kDotRows + row) * args.out.stride + output] =
+            args.bias != nullptr ? __fadd_rn(y, args.bias[output]) : y;
+      }
+    }
+  }
+}
+
+/// Few rows: a block has all rows and one expert at a time. Every block normalises all rows for itself; the blocks
+/// share the work of writing them out.
+__global__ void __launch_bounds__(kRouterThreads) router_kernel(const __grid_constant__ RouteArgs args) {
+  extern __shared__ __align__(128) float buffer[];
+  __shared__ uint64_t rows_here, weights_here;
+  __shared__ float factors[kRouterRows];
+  const int k = args.k;
+  float* x = buffer;
+  float* w = x + kRouterRows * (k + kRowGap);
+  float* norm_weight = w + k;
+  const int tid = static_cast<int>(threadIdx.x), lane = tid & 15, row = tid >> 4;
+  if (tid == 0) {
+    barrier_init(&rows_here, 1);
+    barrier_init(&weights_here, 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    const auto bytes = static_cast<uint32_t>(k * 4);
+    barrier_expect(&weights_here, args.norm_weight != nullptr ? 2 * bytes : bytes);
+    bulk_copy(w, args.weights + int64_t{blockIdx.x} * k, bytes, &weights_here);
+    if (args.norm_weight != nullptr) bulk_copy(norm_weight, args.norm_weight, bytes, &weights_here);
+  }
+  __syncthreads();
+  const int rows = args.step.header[kRows];
+  wait_and_pass_on();
+  if (tid < 32) copy_rows(x, args.input, 0, rows, k, &rows_here);
+  barrier_wait(&weights_here, 0);
+  barrier_wait(&rows_here, 0);
+  const bool active = row < rows;
+  const float* my_x = x + row * (k + kRowGap) + lane;
+  float factor = 1.0F;
+  if (args.norm) {
+    float sum = 0.0F;
+    if (active) {
+#pragma unroll 16
+      for (int i = 0; i < k; i += 16) sum = __fmaf_rn(my_x[i], my_x[i], sum);
+    }
+    factor = norm_factor(tree16(sum), k, args.eps);
+    if (active && lane == 0) factors[row] = factor;
+    __syncthreads();
+  }
+  const auto normed = [&](float value, float by, int i) {
+    if (!args.norm) return value;
+    const float y = __fmul_rn(value, by);
+    return args.norm_weight != nullptr ? __fmul_rn(y, norm_weight[i]) : y;
+  };
+  uint32_t parity = 1;
+  for (int expert = static_cast<int>(blockIdx.x);;) {
+    float sum = 0.0F;
+    if (active) {
+#pragma unroll 4
+      for (int i = 0; i < k; i += 64) {
+        const float4 weight = *reinterpret_cast<const float4*>(w + i + lane * 4);
+        sum = __fmaf_rn(normed(my_x[i], factor, i + lane), weight.x, sum);
+        sum = __fmaf_rn(normed(my_x[i + 16], factor, i + 16 + lane), weight.y, sum);
+        sum = __fmaf_rn(normed(my_x[i + 32], factor, i + 32 + lane), weight.z, sum);
+        sum = __fmaf_rn(normed(my_x[i + 48], factor, i + 48 + lane), weight.w, sum);
+      }
+    }
+    sum = tree16(sum);
+    if (active && lane == 0) args.logits[int64_t{row} * args.experts + expert] = sum;
+    expert += static_cast<int>(gridDim.x);
+    if (expert >= args.experts) break;
+    __syncthreads();
+    if (tid == 0) {
+      barrier_expect(&weights_here, static_cast<uint32_t>(k * 4));
+      bulk_copy(w, args.weights + int64_t{expert} * k, static_cast<uint32_t>(k * 4), &weights_here);
+    }
+    barrier_wait(&weights_here, parity);
+    parity ^= 1;
+  }
+  if (!args.norm || (args.quantised.data == nullptr && args.norm_out.data == nullptr)) return;
+  const int blocks = k / 32, in_block = tid & 31;
+  const int step = static_cast<int>(gridDim.x) * (kRouterThreads / 32);
+  for (int job = static_cast<int>(blockIdx.x) * (kRouterThreads / 32) + (tid >> 5); job < rows * blocks; job += step) {
+    const int r = job / blocks, b = job % blocks, i = b * 32 + in_block;
+    const float y = normed(x[r * (k + kRowGap) + i], factors[r], i);
+    if (args.norm_out.data != nullptr) args.norm_out.data[int64_t{r} * args.norm_out.stride + i] = y;
+    if (args.quantised.data != nullptr) quantise_block(y, in_block, args.quantised, r, b);
   }
 }
 
@@ -174,42 +269,39 @@ __device__ void select_experts(const RouteArgs& args, int row, float* p) {
   }
 }
 
-/// Sorts the step's routes by expert and cuts them into entries. counts: [experts * 2 + 2] ints of shared memory.
+/// Sorts the step's routes by expert and cuts them into entries. counts: [experts * 2] ints of shared memory.
 __device__ void group_routes(const RouteArgs& args, int rows, int* counts) {
   const int tid = static_cast<int>(threadIdx.x);
   const int routes = rows * args.top_k;
-  int* next = counts + args.experts;
-  for (int e = tid; e < args.experts; e += kRouteThreads) counts[e] = 0;
+  const int words = kEntryHeader + args.cap;
+  int* first_entry = counts + args.experts;
+  for (int e = tid; e < args.experts; e += kSelectThreads) counts[e] = 0;
   __syncthreads();
-  for (int i = tid; i < routes; i += kRouteThreads) atomicAdd(&counts[__ldcg(args.group.slot_expert + i)], 1);
+  for (int i = tid; i < routes; i += kSelectThreads) atomicAdd(&counts[__ldcg(args.group.slot_expert + i)], 1);
   __syncthreads();
   if (tid < 32) {
-    // Prefix sums of routes, entries and touched experts, 32 experts at a time.
-    int begin = 0, entries = 0, touched = 0;
+    // Prefix sums of entries and touched experts, 32 experts at a time.
+    int entries = 0, touched = 0;
     for (int first = 0; first < args.experts; first += 32) {
       const int e = first + tid;
       const int n = e < args.experts ? counts[e] : 0;
       const int pieces = (n + args.cap - 1) / args.cap;
-      int sum = n, piece_sum = pieces;
+      int sum = pieces;
 #pragma unroll
       for (int offset = 1; offset < 32; offset *= 2) {
-        const int a = __shfl_up_sync(kFullMask, sum, offset), b = __shfl_up_sync(kFullMask, piece_sum, offset);
-        if (tid >= offset) {
-          sum += a;
-          piece_sum += b;
-        }
+        const int other = __shfl_up_sync(kFullMask, sum, offset);
+        if (tid >= offset) sum += other;
       }
       if (e < args.experts) {
-        next[e] = begin + sum - n;
+        first_entry[e] = entries + sum - pieces;
+        counts[e] = 0;  // becomes the next place
         for (int i = 0; i < pieces; ++i) {
-          const int entry = entries + piece_sum - pieces + i;
-          args.group.expert[entry] = e;
-          args.group.begin[entry] = begin + sum - n + i * args.cap;
-          args.group.size[entry] = min(args.cap, n - i * args.cap);
+          int32_t* record = args.group.entries + int64_t{first_entry[e] + i} * words;
+          record[0] = e;
+          record[1] = min(args.cap, n - i * args.cap);
         }
       }
-      begin += __shfl_sync(kFullMask, sum, 31);
-      entries += __shfl_sync(kFullMask, piece_sum, 31);
+      entries += __shfl_sync(kFullMask, sum, 31);
       touched += __popc(__ballot_sync(kFullMask, n > 0));
     }
     if (tid == 0) {
@@ -219,163 +311,74 @@ __device__ void group_routes(const RouteArgs& args, int rows, int* counts) {
   }
   __syncthreads();
   // The order inside an entry is free: each route is computed on its own.
-  for (int i = tid; i < routes; i += kRouteThreads) {
+  for (int i = tid; i < routes; i += kSelectThreads) {
     const int e = __ldcg(args.group.slot_expert + i);
-    args.group.routes[atomicAdd(&next[e], 1)] = i;
+    const int place = atomicAdd(&counts[e], 1);
+    args.group.entries[int64_t{first_entry[e] + place / args.cap} * words + kEntryHeader + place % args.cap] = i;
   }
 }
 
-__global__ void __launch_bounds__(kRouteThreads) route_kernel(const __grid_constant__ RouteArgs args) {
-  extern __shared__ __align__(16) float buffer[];
+/// A warp a row; the last block groups.
+template <int K>
+__global__ void __launch_bounds__(kSelectThreads) select_kernel(const __grid_constant__ RouteArgs args) {
+  extern __shared__ __align__(128) float buffer[];  // [warps][experts], then the counts
   __shared__ int last;
-  const int tid = static_cast<int>(threadIdx.x), lane = tid & 31;
-  const int mine = tid / kThreads, in_row = tid % kThreads;  // the row this thread works on, and its place there
-  float* x = buffer;                                         // [4][k], later scratch for selection and grouping
-  float* w = buffer + kRowsAtOnce * args.k;                  // [8][k]
-  float* norm_weight = w + kOutputs * args.k;                // [k], when there is a norm
-  const int slices = args.weights != nullptr ? (args.experts + kOutputs - 1) / kOutputs : 1;
-  const int slice = static_cast<int>(blockIdx.x) % slices;
-  let_next_start();
-  if (args.weights != nullptr) {
-    if (args.norm_weight != nullptr) {
-      for (int i = tid * 4; i < args.k; i += kRouteThreads * 4) copy_async<16>(norm_weight + i, args.norm_weight + i);
-    }
-    load_weights<kRouteThreads>(args.weights, args.experts, args.k, slice, w);
-  }
-  wait_for_previous();
+  const int tid = static_cast<int>(threadIdx.x), warp = tid >> 5;
   const int rows = args.step.header[kRows];
-  const int sets = (rows + kRowsAtOnce - 1) / kRowsAtOnce;
-  const int set_step = static_cast<int>(gridDim.x) / slices;
-  int first_set = static_cast<int>(blockIdx.x) / slices;
-  if (first_set >= set_step) first_set = sets;  // a remainder block has no row
-  for (int set = first_set; set < sets; set += set_step) {
-    const int row = set * kRowsAtOnce + mine;
-    const bool active = row < rows;
-    if (args.weights != nullptr) {
-      __syncthreads();
-      float* my_x = x + mine * args.k;
-      if (active) {
-        const float* source = args.input.data + int64_t{row} * args.input.stride;
-        // Four loads of 16 bytes in flight.
-        for (int first = in_row * 4; first < args.k; first += kThreads * 16) {
-          float4 v[4];
-#pragma unroll
-          for (int u = 0; u < 4; ++u) {
-            const int i = first + u * kThreads * 4;
-            if (i < args.k) v[u] = *reinterpret_cast<const float4*>(source + i);
-          }
-#pragma unroll
-          for (int u = 0; u < 4; ++u) {
-            const int i = first + u * kThreads * 4;
-            if (i >= args.k) continue;
-            float* place = my_x + packed_place(i);
-            place[0] = v[u].x;
-            place[4] = v[u].y;
-            place[8] = v[u].z;
-            place[12] = v[u].w;
-          }
-        }
-      }
-      copy_wait<0>();  // the weights are here as well
-      __syncthreads();
-      if (args.norm) {
-        if (active) {
-          // Every warp of the row sums all squares itself, lane j of each half-warp its values in order.
-          float sum = 0.0F;
-          const float* lane_x = my_x + (lane & 15) * 4;
-#pragma unroll 8
-          for (int i = 0; i < args.k / 64; ++i) {
-            const float4 v = *reinterpret_cast<const float4*>(lane_x + i * 64);
-            sum = __fmaf_rn(v.x, v.x, sum);
-            sum = __fmaf_rn(v.y, v.y, sum);
-            sum = __fmaf_rn(v.z, v.z, sum);
-            sum = __fmaf_rn(v.w, v.w, sum);
-          }
-          const float factor = norm_factor(tree16(sum), args.k, args.eps);
-          __syncwarp();
-          asm volatile("bar.sync %0, %1;" ::"r"(mine + 1), "n"(kThreads) : "memory");
-          // The slices share the work of writing the row out: 32 values are one warp's.
-          int writer = in_row >> 5;
-          while (writer >= slices) writer -= slices;
-          for (int i = in_row; i < args.k; i += kThreads) {
-            float* place = my_x + packed_place(i);
-            float y = __fmul_rn(*place, factor);
-            if (args.norm_weight != nullptr) y = __fmul_rn(y, norm_weight[i]);
-            *place = y;
-            if (writer == slice) {
-              if (args.norm_out.data != nullptr) args.norm_out.data[int64_t{row} * args.norm_out.stride + i] = y;
-              if (args.quantised.values != nullptr) {
-                const int64_t at = int64_t{row} * (args.k / 32) + (i >> 5);
-                quantise_block(y, lane, args.quantised.values + at * 32, args.quantised.scales + at,
-                               args.quantised.sums + at);
-              }
-            }
-            writer += kThreads / 32;
-            while (writer >= slices) writer -= slices;
-          }
-          asm volatile("bar.sync %0, %1;" ::"r"(mine + 1), "n"(kThreads) : "memory");
-        }
-      }
-      if (active) {
-        float y[kRowsAtOnce];
-        const int output = in_row >> 4;
-        dot_rows<1>(my_x, args.k, reinterpret_cast<const float4*>(w + output * args.k), args.k, tid & 15, y);
-        const int expert = slice * kOutputs + output;
-        if ((tid & 15) == 0 && expert < args.experts) args.logits[int64_t{row} * args.experts + expert] = y[0];
-      }
-      __threadfence();
-      __syncthreads();
-      if (tid == 0) last = atomicAdd(&args.group.row_counter[1 + set], 1) == slices - 1;
-      __syncthreads();
-      if (!last) continue;
-      __threadfence();
-      if (tid == 0) args.group.row_counter[1 + set] = 0;
-    } else {
-      __syncthreads();
-    }
-    const int warp = tid >> 5;
-    if (warp < kRowsAtOnce && set * kRowsAtOnce + warp < rows) {
-      if (args.experts <= 128) {
-        select_experts<4>(args, set * kRowsAtOnce + warp, x + warp * args.experts);
-      } else {
-        select_experts<kMaxExperts / 32>(args, set * kRowsAtOnce + warp, x + warp * args.experts);
-      }
-    }
+  wait_and_pass_on();
+  constexpr int kWarps = kSelectThreads / 32;
+  for (int row = static_cast<int>(blockIdx.x) * kWarps + warp; row < rows; row += static_cast<int>(gridDim.x) * kWarps)
+    select_experts<K>(args, row, buffer + warp * args.experts);
+  if (gridDim.x > 1) {
     __threadfence();
     __syncthreads();
-    if (sets > 1) {
-      if (tid == 0) last = atomicAdd(&args.group.row_counter[0], 1) == sets - 1;
-      __syncthreads();
-      if (!last) continue;
-      __threadfence();
-      if (tid == 0) args.group.row_counter[0] = 0;
-    }
-    group_routes(args, rows, reinterpret_cast<int*>(x));
+    if (tid == 0) last = atomicAdd(args.group.counter, 1) == static_cast<int>(gridDim.x) - 1;
+    __syncthreads();
+    if (!last) return;
+    __threadfence();
+    if (tid == 0) *args.group.counter = 0;
+  } else {
+    __syncthreads();
   }
+  group_routes(args, rows, reinterpret_cast<int*>(buffer));
+}
+
+template <int PerThread>
+bool start_float_linear(const FloatLinearArgs& args, int sms, cudaStream_t stream) {
+  const size_t bytes = sizeof(float) * (static_cast<size_t>(args.k) * (kDotRows + 4 * PerThread) + kDotRows * kRowGap);
+  if (bytes > 226 << 10) return false;
+  const int groups = (args.outputs + 4 * PerThread - 1) / (4 * PerThread);
+  const int64_t blocks = int64_t{groups} * ((args.step.max_rows + kDotRows - 1) / kDotRows);
+  launch("a float linear layer", &float_linear_kernel<PerThread>, static_cast<int>(blocks < sms ? blocks : sms),
+         kDotThreads, bytes, stream, args);
+  return true;
 }
 
 }  // namespace
 
 void launch_float_linear(const FloatLinearArgs& args, int sms, cudaStream_t stream) {
-  const size_t bytes = sizeof(float) * static_cast<size_t>(args.k) * (kRowsAtOnce + kOutputs);
-  const int per_sm = bytes * 2 <= 220 << 10 ? 2 : 1;
-  const int slices = (args.outputs + kOutputs - 1) / kOutputs;
-  const int64_t blocks = int64_t{slices} * ((args.step.max_rows + kRowsAtOnce - 1) / kRowsAtOnce);
-  const int grid = static_cast<int>(blocks < sms * per_sm ? blocks : sms * per_sm);
-  launch("a float linear layer", &float_linear_kernel, grid, kThreads, bytes, stream, args);
+  // Few rows: outputs over more blocks.
+  const bool few = args.step.max_rows <= kDotRows;
+  if (!few && start_float_linear<4>(args, sms, stream)) return;
+  if (!few && start_float_linear<2>(args, sms, stream)) return;
+  start_float_linear<1>(args, sms, stream);
 }
 
-void launch_route(const RouteArgs& args, int sms, cudaStream_t stream) {
-  size_t bytes =
-      sizeof(float) * static_cast<size_t>(args.weights != nullptr ? args.k : 0) * (kRowsAtOnce + kOutputs + 1);
-  const size_t scratch = sizeof(float) * static_cast<size_t>(args.experts) * kRowsAtOnce;
-  if (bytes < scratch) bytes = scratch;
-  const int per_sm = bytes * 2 <= 220 << 10 ? 2 : 1;
-  const int slices = args.weights != nullptr ? (args.experts + kOutputs - 1) / kOutputs : 1;
-  const int wanted = slices * ((args.step.max_rows + kRowsAtOnce - 1) / kRowsAtOnce);
-  int grid = wanted < sms * per_sm ? wanted : sms * per_sm;
-  if (grid < slices) grid = slices;
-  launch("routing", &route_kernel, grid, kRouteThreads, bytes, stream, args);
+void launch_router(const RouteArgs& args, int sms, cudaStream_t stream) {
+  const size_t bytes = sizeof(float) * static_cast<size_t>(args.k * (kRouterRows + 2) + kRouterRows * kRowGap);
+  launch("routing", &router_kernel, args.experts < sms ? args.experts : sms, kRouterThreads, bytes, stream, args);
+}
+
+void launch_select(const RouteArgs& args, int sms, cudaStream_t stream) {
+  constexpr int kWarps = kSelectThreads / 32;
+  const int wanted = (args.step.max_rows + kWarps - 1) / kWarps;
+  const int grid = wanted < sms ? wanted : sms;
+  const size_t bytes = sizeof(float) * static_cast<size_t>(args.experts) * kWarps;
+  if (args.experts <= 128) {
+    launch("selection", &select_kernel<4>, grid, kSelectThreads, bytes, stream, args);
+  } else {
+    launch("selection", &select_kernel<kMaxExperts / 32>, grid, kSelectThreads, bytes, stream, args);
+  }
 }
 
 }  // namespace cohort::cuda

@@ -8,8 +8,7 @@ namespace {
 constexpr int kRowThreads = 512;
 
 __global__ void begin_kernel(const BeginArgs args) {
-  let_next_start();
-  wait_for_previous();
+  wait_and_pass_on();
   const Step& step = args.step;
   const int rows = args.host[kRows];
   auto copy = [&, at = 0](auto* target, int words) mutable {
@@ -32,11 +31,10 @@ __global__ void __launch_bounds__(kRowThreads) rows_kernel(const __grid_constant
   extern __shared__ __align__(16) float row_values[];
   __shared__ float factor_shared;
   const int tid = static_cast<int>(threadIdx.x);
-  let_next_start();
   if (args.norm_weight != nullptr) {
     for (int i = tid * 32; i < args.width; i += kRowThreads * 32) prefetch(args.norm_weight + i);
   }
-  wait_for_previous();
+  wait_and_pass_on();
   const int rows = args.step.header[args.sampled ? kSampled : kRows];
   for (int row = static_cast<int>(blockIdx.x); row < rows; row += static_cast<int>(gridDim.x)) {
     __syncthreads();
@@ -92,7 +90,7 @@ __global__ void __launch_bounds__(kRowThreads) rows_kernel(const __grid_constant
       if (args.sum_out.data != nullptr)
         *reinterpret_cast<float4*>(args.sum_out.data + int64_t{row} * args.sum_out.stride + i) = x;
     }
-    if (!args.norm && args.quantised.values == nullptr) continue;
+    if (!args.norm && args.quantised.data == nullptr) continue;
     __syncthreads();
     float factor = 1.0F;
     if (args.norm) {
@@ -115,31 +113,27 @@ __global__ void __launch_bounds__(kRowThreads) rows_kernel(const __grid_constant
         if (args.norm_weight != nullptr && inside) y = __fmul_rn(y, args.norm_weight[i]);
         if (inside && args.norm_out.data != nullptr) args.norm_out.data[int64_t{row} * args.norm_out.stride + i] = y;
       }
-      if (args.quantised.values != nullptr) {
-        const int64_t block = int64_t{row} * blocks + b;
-        quantise_block(y, lane, args.quantised.values + block * 32, args.quantised.scales + block,
-                       args.quantised.sums + block);
+      if (args.quantised.data != nullptr) {
+        quantise_block(y, lane, args.quantised, row, b);
       }
     }
   }
 }
 
 __global__ void quantise_kernel(const __grid_constant__ QuantiseArgs args) {
-  let_next_start();
-  wait_for_previous();
+  wait_and_pass_on();
   const int64_t rows = int64_t{args.step.header[args.sampled ? kSampled : kRows]} * args.per_row;
   const int lane = static_cast<int>(threadIdx.x & 31);
   const int64_t warps = int64_t{gridDim.x} * blockDim.x / 32;
   for (int64_t i = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / 32; i < rows * args.blocks; i += warps) {
     const int64_t row = i / args.blocks, b = i - row * args.blocks;
     const float x = args.input.data[row * args.input.stride + b * 32 + lane];
-    quantise_block(x, lane, args.out.values + i * 32, args.out.scales + i, args.out.sums + i);
+    quantise_block(x, lane, args.out, row, static_cast<int>(b));
   }
 }
 
 __global__ void elementwise_kernel(const __grid_constant__ ElementwiseArgs args) {
-  let_next_start();
-  wait_for_previous();
+  wait_and_pass_on();
   const int64_t rows = args.step.header[args.sampled ? kSampled : kRows];
   const int64_t threads = int64_t{gridDim.x} * blockDim.x;
   const int64_t first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -230,8 +224,7 @@ __device__ __forceinline__ void store_cached(std::byte* base, CacheType type, in
 /// A warp per (row, head): q heads, then k heads, then v heads.
 __global__ void __launch_bounds__(kHeadWarps * 32) heads_kernel(const __grid_constant__ HeadsArgs args) {
   __shared__ float buffer[kHeadWarps][kMaxHeadDim];
-  let_next_start();
-  wait_for_previous();
+  wait_and_pass_on();
   const int lane = static_cast<int>(threadIdx.x & 31), warp = static_cast<int>(threadIdx.x >> 5);
   float* x = buffer[warp];
   const int per_row = args.q.heads + args.k.heads + args.v.heads;
@@ -309,8 +302,7 @@ constexpr int kArgmaxSlices = 16;
 
 __global__ void __launch_bounds__(256) argmax_kernel(const __grid_constant__ ArgmaxArgs args) {
   __shared__ unsigned long long warps[8];
-  let_next_start();
-  wait_for_previous();
+  wait_and_pass_on();
   const int sampled = args.step.header[kSampled];
   for (int item = static_cast<int>(blockIdx.x); item < sampled * kArgmaxSlices; item += static_cast<int>(gridDim.x)) {
     const int row = item / kArgmaxSlices, slice = item % kArgmaxSlices;

@@ -1,0 +1,332 @@
+// The experts for few rows (at most 128): two kernels that read every weight of a distinct expert once.
+//
+// Gate and up: a block of eight warps takes 32 outputs of one entry (an expert and up to eight of its routes) at a
+// time: two gate tiles and their up tiles, four warps to a pair, each a quarter of K. A warp streams its own quarters
+// through a ring of its own, so the only barrier is where the quarters meet; there a warp has one route's 32 outputs,
+// which are one quantised block.
+//
+// Down: a block owns 16 outputs and walks over all entries, a warp an entry at a time, each with its own buffer. At the
+// end the block has everything the weighted sum of its outputs needs, and adds the residual.
+//
+// What bounds them: memory. Four warps to a pair because 16 rows by 2048 is 26 us of one warp's instructions.
+#pragma once
+
+#include "kernels/cuda/segments.cuh"
+
+namespace cohort::cuda {
+
+inline constexpr int kUpThreads = 256, kUpWarps = 8;
+inline constexpr int kUpSlots = 4;        // most chunks of a ring
+inline constexpr int kColumnFloats = 20;  // of partial sums: 16 and a gap against bank conflicts
+inline constexpr int kPartFloats = 8 * kColumnFloats;
+inline constexpr int kDownThreads = 512, kDownWarps = 16;
+
+/// Floats of one buffer of partial sums: two pairs of [gate, up][parts] and a gap between the pairs.
+__host__ __device__ inline int up_partial_floats(int parts) {
+  return 2 * (2 * parts * kPartFloats + 16);
+}
+
+template <Format F, int SB>
+__global__ void __launch_bounds__(kUpThreads, 2) up_kernel(const __grid_constant__ UpArgs args) {
+  extern __shared__ __align__(128) std::byte shared[];
+  __shared__ uint64_t full[kUpWarps][kUpSlots], arrived;
+  const UpPlan& plan = args.plan;
+  const int tid = static_cast<int>(threadIdx.x), warp = tid >> 5;
+  const Lane at(tid & 31);
+  const int pair = warp >> 2, part = warp & 3;
+  const bool working = part < plan.parts;
+  std::byte* ring = shared + warp * plan.slots * plan.chunk_bytes;
+  std::byte* columns = shared + plan.columns;
+  float* partial = reinterpret_cast<float*>(shared + plan.partial);
+  if (at.lane == 0) {
+    for (int i = 0; i < plan.slots; ++i) barrier_init(&full[warp][i], 1);
+    if (warp == 0) barrier_init(&arrived, 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  wait_and_pass_on();
+
+  const int items = *args.group.count * args.units;
+  const int block = static_cast<int>(blockIdx.x), grid = static_cast<int>(gridDim.x);
+  const int begin = static_cast<int>(int64_t{items} * block / grid);
+  const int end = static_cast<int>(int64_t{items} * (block + 1) / grid);
+  if (begin >= end) return;
+  constexpr int kEntryWords = kEntryHeader + kEntryColumns;
+
+  // What lane 0 fetches next: chunk `next_cut` of matrix `next_matrix` of unit `next_unit` of entry `next_entry`.
+  int next = begin, next_entry = begin / args.units, next_unit = begin % args.units, next_matrix = 0, next_cut = 0;
+  const std::byte* source = nullptr;
+  const auto locate = [&] {  // the entry's expert
+    source = args.weights + args.group.entries[next_entry * kEntryWords] * args.matrix_bytes;
+  };
+  const auto fetch = [&](int slot) {
+    if (next >= end) return;
+    barrier_expect(&full[warp][slot], static_cast<uint32_t>(plan.chunk_bytes));
+    const int tile = next_unit * 4 + pair * 2 + next_matrix;
+    bulk_copy(ring + slot * plan.chunk_bytes,
+              source + int64_t{tile} * args.tile_bytes + (part * plan.cuts + next_cut) * plan.chunk_bytes,
+              static_cast<uint32_t>(plan.chunk_bytes), &full[warp][slot]);
+    if (++next_cut < plan.cuts) return;
+    next_cut = 0;
+    if (++next_matrix < 2) return;
+    next_matrix = 0;
+    ++next;
+    if (++next_unit == args.units) {
+      next_unit = 0;
+      ++next_entry;
+      if (next < end) locate();
+    }
+  };
+
+  int entry = next_entry, unit = next_unit;
+  int size = 0, my_route = 0;  // of the entry; my_route: the column this warp finishes
+  uint32_t arrived_parity = 0;
+  const auto take_entry = [&] {
+    const int32_t* record = args.group.entries + entry * kEntryWords;
+    size = record[1];
+    my_route = record[kEntryHeader + warp];
+    if (warp != 0) return;
+    const int route = at.lane < kEntryColumns ? record[kEntryHeader + at.lane] : 0;
+    if (at.lane == 0) barrier_expect(&arrived, static_cast<uint32_t>(size * plan.column_bytes));
+    __syncwarp();
+    if (at.lane < size) {
+      bulk_copy(columns + at.lane * plan.column_stride,
+                args.input.data + int64_t{route / args.top_k} * args.input.stride,
+                static_cast<uint32_t>(plan.column_bytes), &arrived);
+    }
+  };
+  take_entry();
+  if (working && at.lane == 0) {
+    locate();
+    for (int i = 0; i < plan.slots; ++i) fetch(i);
+  }
+  barrier_wait(&arrived, arrived_parity);
+  arrived_parity ^= 1;
+
+  const SharedColumns x{columns, plan.column_stride, args.input.blocks, 1};
+  const int chunk_blocks = plan.chunk_segments * args.segment_blocks;
+  const int pair_floats = up_partial_floats(plan.parts) / 2;
+  int slot = 0, buffer = 0;
+  uint32_t parity = 0;
+  for (int item = begin;;) {
+    if (working) {
+#pragma unroll 1
+      for (int matrix = 0; matrix < 2; ++matrix) {
+        float acc[1][4], first[1][4], half[1][4];
+#pragma unroll 1
+        for (int cut = 0; cut < plan.cuts; ++cut) {
+          barrier_wait(&full[warp][slot], parity);
+          segments_tree<F, 1, SB>(ring + slot * plan.chunk_bytes, 0, (part * plan.cuts + cut) * chunk_blocks,
+                                  args.segment_blocks, plan.chunk_segments, x, args.two_groups, at, acc);
+          __syncwarp();
+          if (at.lane == 0) fetch(slot);
+          if (++slot == plan.slots) {
+            slot = 0;
+            parity ^= 1;
+          }
+          // At most four cuts: the tree over them.
+          if ((cut & 1) != 0) add_to<1>(acc, first);
+          if (cut == 3) add_to<1>(acc, half);
+          if (cut == 1) copy_to<1>(half, acc);
+          if ((cut & 1) == 0) copy_to<1>(first, acc);
+        }
+        float* place = partial + buffer * 2 * pair_floats + pair * pair_floats +
+                       (matrix * plan.parts + part) * kPartFloats + at.t * 2 * kColumnFloats + at.g;
+        place[0] = acc[0][0];
+        place[kColumnFloats] = acc[0][1];
+        place[8] = acc[0][2];
+        place[kColumnFloats + 8] = acc[0][3];
+      }
+    }
+    // A warp that is two items ahead has passed the next barrier, so all have left this buffer.
+    __syncthreads();
+    if (warp < size) {
+      const float* place =
+          partial + buffer * 2 * pair_floats + (at.lane >> 4) * pair_floats + warp * kColumnFloats + (at.lane & 15);
+      const float gate = tree_of(place, kPartFloats, plan.parts);
+      const float up = tree_of(place + plan.parts * kPartFloats, kPartFloats, plan.parts);
+      const float active = args.act == Act::silu ? numerics::silu<Ops>(gate) : numerics::gelu_tanh<Ops>(gate);
+      quantise_block(__fmul_rn(active, up), at.lane, args.out, my_route, unit);
+    }
+    buffer ^= 1;
+    if (++item >= end) break;
+    if (++unit == args.units) {
+      unit = 0;
+      ++entry;
+      take_entry();  // all were done with the old columns at the barrier
+      barrier_wait(&arrived, arrived_parity);
+      arrived_parity ^= 1;
+    }
+  }
+}
+
+template <Format F, int SB>
+__global__ void __launch_bounds__(kDownThreads, 1) down_kernel(const __grid_constant__ DownArgs args) {
+  extern __shared__ __align__(128) std::byte shared[];
+  __shared__ uint64_t weights_here[kDownWarps], columns_here[kDownWarps];
+  const DownPlan& plan = args.plan;
+  const int tid = static_cast<int>(threadIdx.x), warp = tid >> 5;
+  const Lane at(tid & 31);
+  const bool working = warp < plan.workers;
+  std::byte* slot = shared + warp * plan.slot_bytes;
+  std::byte* columns = slot + plan.columns;
+  if (working && at.lane == 0) {
+    barrier_init(&weights_here[warp], 1);
+    barrier_init(&columns_here[warp], 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncwarp();
+  constexpr int kEntryWords = kEntryHeader + kEntryColumns;
+  const int tiles = (args.outputs + kTileRows - 1) / kTileRows;
+  int tile = static_cast<int>(blockIdx.x);
+  // The routes are older than the kernel before this one, which waited for them before it let this one start: the first
+  // weights need not wait.
+  const int count = *args.group.count;
+  const auto fetch_weights = [&](int entry, int of_tile) {
+    const int expert = args.group.entries[entry * kEntryWords];
+    barrier_expect(&weights_here[warp], static_cast<uint32_t>(args.tile_bytes));
+    bulk_copy(slot, args.weights + expert * args.matrix_bytes + int64_t{of_tile} * args.tile_bytes,
+              static_cast<uint32_t>(args.tile_bytes), &weights_here[warp]);
+  };
+  if (working && warp < count && tile < tiles && at.lane == 0) fetch_weights(warp, tile);
+  wait_and_pass_on();
+  const int rows = args.step.header[kRows];
+  uint32_t parity = 0;
+  const SharedColumns x{columns, plan.column_stride, args.input.blocks, 1};
+  for (; tile < tiles; tile += static_cast<int>(gridDim.x)) {
+    float* results = args.results.data + tile * kTileRows;
+    int64_t stride = args.results.stride;
+    if (plan.results > 0) {
+      results = reinterpret_cast<float*>(shared + plan.results);
+      stride = kTileRows;
+    }
+    for (int entry = warp; working && entry < count; entry += plan.workers) {
+      const int32_t* record = args.group.entries + entry * kEntryWords;
+      const int size = record[1];
+      const int route = at.lane < kEntryColumns ? record[kEntryHeader + at.lane] : 0;
+      if (at.lane == 0) barrier_expect(&columns_here[warp], static_cast<uint32_t>(size * plan.column_bytes));
+      __syncwarp();
+      if (at.lane < size) {
+        bulk_copy(columns + at.lane * plan.column_stride, args.input.data + int64_t{route} * args.input.stride,
+                  static_cast<uint32_t>(plan.column_bytes), &columns_here[warp]);
+      }
+      barrier_wait(&weights_here[warp], parity);
+      barrier_wait(&columns_here[warp], parity);
+      parity ^= 1;
+      float acc[1][4];
+      segments_tree<F, 1, SB>(slot, 0, 0, args.segment_blocks, args.segments, x, args.two_groups, at, acc);
+      __syncwarp();
+      if (at.lane == 0 && entry + plan.workers < count) fetch_weights(entry + plan.workers, tile);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int column = at.t * 2 + i;
+        const int64_t to = __shfl_sync(kFullMask, route, column);
+        if (column >= size) continue;
+        results[to * stride + at.g] = acc[0][i];
+        results[to * stride + at.g + 8] = acc[0][i + 2];
+      }
+    }
+    __syncthreads();
+    const int next_tile = tile + static_cast<int>(gridDim.x);
+    for (int i = tid; i < rows * kTileRows; i += kDownThreads) {
+      const int row = i / kTileRows, in_tile = i % kTileRows;
+      const int output = tile * kTileRows + in_tile;
+      if (output >= args.outputs) continue;
+      const int64_t first = int64_t{row} * args.top_k;
+      const float* d = results + first * stride + in_tile;
+      const float* w = args.group.slot_weight + first;
+      float other = 0.0F;
+      if (args.addend.data != nullptr) other = args.addend.data[row * args.addend.stride + output];
+      float y = __fmul_rn(w[0], d[0]);
+#pragma unroll 8
+      for (int s = 1; s < args.top_k; ++s) y = __fmaf_rn(w[s], d[s * stride], y);
+      if (args.addend.data != nullptr) y = __fadd_rn(other, y);
+      args.out.data[row * args.out.stride + output] = y;
+    }
+    if (next_tile < tiles) {
+      __syncthreads();
+      if (working && warp < count && at.lane == 0) fetch_weights(warp, next_tile);
+    }
+  }
+}
+
+/// Shared memory of gate/up within `limit` bytes; slots = 0 when it does not fit.
+inline UpPlan up_plan(const FormatShape& shape, bool with_sums, const Geometry& g, int limit) {
+  UpPlan plan;
+  const int supers = g.blocks / shape.super_blocks;
+  for (plan.parts = 4; plan.parts > 1 && (g.segments % plan.parts != 0 || supers % plan.parts != 0);) plan.parts /= 2;
+  plan.column_bytes = record_bytes(g.blocks, with_sums);
+  plan.column_stride = shared_record(g.blocks, with_sums);
+  const int fixed = 8 * plan.column_stride + 2 * up_partial_floats(plan.parts) * 4;
+  for (plan.cuts = 1; plan.cuts <= 4; plan.cuts *= 2) {
+    const int pieces = plan.parts * plan.cuts;
+    if (g.segments % pieces != 0 || supers % pieces != 0) break;
+    plan.chunk_segments = g.segments / pieces;
+    plan.chunk_bytes = g.tile_bytes / pieces;
+    const int slots = (limit - fixed) / (kUpWarps * plan.chunk_bytes);
+    if (limit <= fixed || slots < (plan.cuts == 1 ? 2 : 3)) continue;
+    plan.slots = slots < kUpSlots ? slots : kUpSlots;
+    plan.columns = kUpWarps * plan.slots * plan.chunk_bytes;
+    plan.partial = plan.columns + 8 * plan.column_stride;
+    plan.total = plan.columns + fixed;
+    return plan;
+  }
+  plan.slots = 0;
+  return plan;
+}
+inline UpPlan up_plan(const FormatShape& shape, bool with_sums, const Geometry& g) {
+  UpPlan plan = up_plan(shape, with_sums, g, kSharedTwo);
+  plan.per_sm = 2;
+  if (plan.slots > 0) return plan;
+  return up_plan(shape, with_sums, g, kSharedOne);
+}
+
+/// small_routes > 0: results stay in shared memory.
+inline DownPlan down_plan(bool with_sums, const Geometry& g, int small_routes, int limit) {
+  DownPlan plan;
+  plan.column_bytes = record_bytes(g.blocks, with_sums);
+  plan.column_stride = shared_record(g.blocks, with_sums);
+  plan.columns = g.tile_bytes;
+  plan.slot_bytes = (g.tile_bytes + kEntryColumns * plan.column_stride + 127) / 128 * 128;
+  const int results = small_routes * kTileRows * 4;
+  plan.workers = limit > results ? (limit - results) / plan.slot_bytes : 0;
+  if (plan.workers > kDownWarps) plan.workers = kDownWarps;
+  plan.results = small_routes > 0 ? plan.workers * plan.slot_bytes : 0;
+  plan.total = plan.workers * plan.slot_bytes + results;
+  return plan;
+}
+
+template <Format F>
+void launch_up_format(bool small, const Geometry& geometry, UpArgs args, int sms, cudaStream_t stream) {
+  args.plan = up_plan(shape_of(F), Block<F>::kSums, geometry);
+  if (small) args.plan.per_sm = 1;
+  args.segment_blocks = geometry.segment_blocks;
+  const auto start = [&](auto* kernel) {
+    launch("gate and up", kernel, sms * args.plan.per_sm, kUpThreads, static_cast<size_t>(args.plan.total), stream,
+           args);
+  };
+  if (geometry.segment_blocks == 4) {
+    start(&up_kernel<F, 4>);
+  } else {
+    start(&up_kernel<F, 0>);
+  }
+}
+
+template <Format F>
+void launch_down_format(bool small, const Geometry& geometry, DownArgs args, int sms, cudaStream_t stream) {
+  args.plan = down_plan(Block<F>::kSums, geometry, small ? args.step.max_rows * args.top_k : 0, kSharedOne);
+  args.segments = geometry.segments;
+  args.segment_blocks = geometry.segment_blocks;
+  const auto start = [&](auto* kernel) {
+    launch("down", kernel, sms, kDownThreads, static_cast<size_t>(args.plan.total), stream, args);
+  };
+  if (geometry.segment_blocks == 6) {
+    start(&down_kernel<F, 6>);
+  } else if (geometry.segment_blocks == 4) {
+    start(&down_kernel<F, 4>);
+  } else {
+    start(&down_kernel<F, 0>);
+  }
+}
+
+}  // namespace cohort::cuda

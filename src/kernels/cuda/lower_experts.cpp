@@ -1,0 +1,257 @@
+#ifdef COHORT_HAS_CUDA
+
+#include <algorithm>
+
+#include "kernels/cuda/lowering.h"
+#include "kernels/cuda/pack.h"
+
+namespace cohort::cuda {
+
+Expected<void> Lowering::allocate_routing() {
+  int64_t top_k = 0, experts = 0;
+  for (size_t i = 0; i < program_.ops.size(); ++i) {
+    if (const auto* route = action<op::Route>(i)) {
+      if (route->top_k > kMaxTopK || route->top_k > route->router->rows) {
+        return fail(ErrorCode::unsupported, "CUDA: '{}' takes the top {} of {} experts; at most {} are supported",
+                    op(i).name, route->top_k, route->router->rows, kMaxTopK);
+      }
+      if (route->router->rows > kMaxExperts) {
+        return fail(ErrorCode::unsupported, "CUDA: '{}' has {} experts; at most {} are supported", op(i).name,
+                    route->router->rows, kMaxExperts);
+      }
+      top_k = std::max<int64_t>(top_k, route->top_k);
+      experts = std::max(experts, route->router->rows);
+      ++result_.moe_layers;
+    }
+  }
+  if (top_k == 0) return {};
+  const int64_t routes = limits_.rows * top_k, words = (routes / 8 + 3 * (experts + 1)) * 12;
+  const auto ints = [&](int64_t count) -> Expected<int32_t*> {
+    COHORT_ASSIGN(void* memory, memory_.allocate(static_cast<size_t>(count) * 4, "routes"));
+    COHORT_TRY(check(cudaMemset(memory, 0, static_cast<size_t>(count) * 4), "clearing routes"));
+    return static_cast<int32_t*>(memory);
+  };
+  COHORT_ASSIGN(group_.count, ints(1));
+  COHORT_ASSIGN(group_.distinct, ints(1));
+  // Entries of 8 routes have 12 words, those of 32 have 36: this holds either.
+  COHORT_ASSIGN(group_.entries, ints(words));
+  COHORT_ASSIGN(group_.slot_expert, ints(routes));
+  COHORT_ASSIGN(int32_t * weights, ints(routes));
+  group_.slot_weight = reinterpret_cast<float*>(weights);
+  COHORT_ASSIGN(group_.counter, ints(1));
+  COHORT_ASSIGN(int32_t * logits, ints(limits_.rows * experts));
+  router_logits_ = reinterpret_cast<float*>(logits);
+  experts_stream_ = experts_stream();
+  return {};
+}
+
+bool Lowering::experts_stream() const {
+  for (const Op& op : program_.ops) {
+    const auto* experts = std::get_if<op::Experts>(&op.action);
+    if (experts == nullptr) continue;
+    const Format up = experts->gate->type == experts->up->type ? format_of(experts->gate->type) : Format::generic;
+    const Format down = format_of(experts->down->type);
+    const auto blocks = [](const Weight& w) { return static_cast<int>(w.cols / 32); };
+    if (!experts_fit(up, make_geometry(up, experts->gate->rows, blocks(*experts->gate), 2), down,
+                     make_geometry(down, experts->down->rows, blocks(*experts->down), 1)))
+      return false;
+  }
+  return true;
+}
+
+Expected<void> Lowering::emit(size_t i, const op::Route& route) {
+  const ValueId input = op(i).inputs[0];
+  RouteArgs args;
+  args.experts = static_cast<int32_t>(route.router->rows);
+  args.k = static_cast<int32_t>(route.router->cols);
+  args.top_k = route.top_k;
+  args.renormalise = route.renormalise;
+  COHORT_ASSIGN(args.expert_scale, vector(route.per_expert_scale));
+  args.group = group_;
+  args.logits = router_logits_;
+  if (is_quantised(*route.router)) {
+    COHORT_ASSIGN(const DeviceMatrix m, matrix({route.router}, false));
+    LinearArgs linear;
+    linear.weights = m.data;
+    linear.geometry = m.geometry;
+    linear.two_groups = m.two_groups;
+    linear.outputs = args.experts;
+    COHORT_ASSIGN(linear.input, quantised(input));
+    linear.out = {router_logits_, args.experts};
+    add_dense("router_linear", m, linear);
+    add("route", [args, streams = experts_stream_](const Launcher& l) mutable {
+      args.step = l.step;
+      args.cap = l.variant == Variant::tiles || !streams ? kTileColumns : kEntryColumns;
+      launch_select(args, l.sms, l.stream);
+    });
+    return {};
+  }
+  COHORT_ASSIGN(args.weights, packed_floats(route.router));
+  const int64_t at = producer_[index(input)];
+  const bool with_norm = at >= 0 && deferred_to_[static_cast<size_t>(at)] == i;
+  RowArgs norm;
+  if (with_norm) {
+    const auto& n = *action<op::RmsNorm>(static_cast<size_t>(at));
+    args.input = values_[index(op(static_cast<size_t>(at)).inputs[0])].rows;
+    args.norm = true;
+    args.eps = n.eps;
+    COHORT_ASSIGN(args.norm_weight, vector(n.weight));
+    COHORT_ASSIGN(args.norm_out, make_floats(input));
+    if (needs_quantised(input)) {
+      COHORT_ASSIGN(args.quantised, make_quantised(input));
+    }
+    // More than a few rows: a pass of its own, instead of once for every expert.
+    norm.width = args.k;
+    norm.input = args.input;
+    norm.norm = true;
+    norm.eps = args.eps;
+    norm.norm_weight = args.norm_weight;
+    norm.norm_out = args.norm_out;
+    norm.quantised = args.quantised;
+    const auto& readers = consumers_[index(input)];
+    const bool others =
+        std::any_of(readers.begin(), readers.end(), [&](size_t r) { return r != i && !reads_quantised(r); });
+    if (!others) args.norm_out = {};
+  } else {
+    args.input = values_[index(input)].rows;
+  }
+  FloatLinearArgs dots;
+  dots.weights = args.weights;
+  dots.outputs = args.experts;
+  dots.k = args.k;
+  dots.input = with_norm ? norm.norm_out : args.input;
+  dots.out = {router_logits_, args.experts};
+  add("route", [args, norm, dots, with_norm, streams = experts_stream_](const Launcher& l) {
+    RouteArgs a = args;
+    a.step = l.step;
+    a.cap = l.variant == Variant::tiles || !streams ? kTileColumns : kEntryColumns;
+    if (l.variant == Variant::small) {
+      launch_router(a, l.sms, l.stream);
+    } else {
+      if (with_norm) {
+        RowArgs n = norm;
+        n.step = l.step;
+        launch_rows(n, l.sms, l.stream);
+      }
+      FloatLinearArgs d = dots;
+      d.step = l.step;
+      launch_float_linear(d, l.sms, l.stream);
+    }
+    launch_select(a, l.sms, l.stream);
+  });
+  return {};
+}
+
+Expected<void> Lowering::emit(size_t i, const op::Experts& experts) {
+  const ValueId input = op(i).inputs[0];
+  const auto inner = static_cast<int32_t>(experts.gate->rows);
+  const auto hidden = static_cast<int32_t>(experts.down->rows);
+  const int32_t top_k = info(op(i).inputs[1]).width;
+  COHORT_ASSIGN(const DeviceMatrix pair, matrix({experts.gate, experts.up}, true));
+  COHORT_ASSIGN(const DeviceMatrix down, matrix({experts.down}, false));
+  const int64_t routes = int64_t{limits_.rows} * top_k;
+  COHORT_ASSIGN(Buffer h_memory, pool_.take(static_cast<size_t>(routes * inner) * sizeof(float)));
+  COHORT_ASSIGN(Buffer d_memory, pool_.take(static_cast<size_t>(routes * hidden) * sizeof(float)));
+  Buffer hq_memory;
+  COHORT_ASSIGN(const Quantised hq, take_quantised(routes, inner, hq_memory));
+
+  // Many rows: tensor tiles, a pass that quantises, and the weighted sum by a pass over rows.
+  LinearArgs up;
+  up.group = group_;
+  up.weights = pair.data;
+  up.geometry = pair.geometry;
+  up.two_groups = pair.two_groups;
+  up.outputs = inner;
+  up.top_k = top_k;
+  up.act = experts.activation == Activation::silu ? Act::silu : Act::gelu_tanh;
+  COHORT_ASSIGN(up.input, quantised(input));
+  up.out = {reinterpret_cast<float*>(h_memory.get()), inner};
+
+  QuantiseArgs quantise;
+  quantise.per_row = top_k;
+  quantise.blocks = inner / 32;
+  quantise.input = up.out;
+  quantise.out = hq;
+
+  LinearArgs out;
+  out.group = group_;
+  out.weights = down.data;
+  out.geometry = down.geometry;
+  out.two_groups = down.two_groups;
+  out.outputs = hidden;
+  out.top_k = top_k;
+  out.input = hq;
+  out.out = {reinterpret_cast<float*>(d_memory.get()), hidden};
+
+  // Few rows: two kernels.
+  UpArgs few_up;
+  few_up.group = group_;
+  few_up.weights = pair.data;
+  few_up.matrix_bytes = int64_t{pair.geometry.tiles} * pair.geometry.tile_bytes;
+  few_up.tile_bytes = pair.geometry.tile_bytes;
+  few_up.units = inner / 32;
+  few_up.two_groups = pair.two_groups;
+  few_up.top_k = top_k;
+  few_up.act = up.act;
+  few_up.input = up.input;
+  few_up.out = hq;
+
+  DownArgs few_down;
+  few_down.group = group_;
+  few_down.weights = down.data;
+  few_down.matrix_bytes = int64_t{down.geometry.tiles} * down.geometry.tile_bytes;
+  few_down.tile_bytes = down.geometry.tile_bytes;
+  few_down.outputs = hidden;
+  few_down.two_groups = down.two_groups;
+  few_down.top_k = top_k;
+  few_down.input = hq;
+  few_down.results = out.out;
+
+  RowArgs sum;
+  sum.width = hidden;
+  sum.expert_output = out.out.data;
+  sum.slot_weight = group_.slot_weight;
+  sum.top_k = top_k;
+
+  ValueId output = op(i).output;
+  const auto& readers = consumers_[index(output)];
+  if (readers.size() == 1 && action<op::Add>(readers[0]) != nullptr) {
+    const auto& inputs = op(readers[0]).inputs;
+    const ValueId other = inputs[0] == output ? inputs[1] : inputs[0];
+    if (other != output && values_[index(other)].rows.data != nullptr) {
+      sum.input = values_[index(other)].rows;
+      few_down.addend = sum.input;
+      lowered_[readers[0]] = true;
+      output = op(readers[0]).output;
+    }
+  }
+  COHORT_ASSIGN(few_down.out, make_floats(output));
+
+  const Format up_format = pair.format, down_format = down.format;
+  const bool streams = experts_stream_;
+  add("gate_up", [up, few_up, up_format, streams](const Launcher& l) mutable {
+    if (l.variant == Variant::tiles || !streams) {
+      up.step = l.step;
+      launch_tiles(up_format, Mode::gate_up, up, l.sms, l.stream);
+    } else {
+      few_up.step = l.step;
+      launch_up(up_format, l.variant == Variant::small, up.geometry, few_up, l.sms, l.stream);
+    }
+  });
+  add("down", [quantise, out, few_down, down_format, streams](const Launcher& l) mutable {
+    if (l.variant == Variant::tiles || !streams) {
+      out.step = l.step;
+      quantise.step = l.step;
+      launch_quantise(quantise, l.sms, l.stream);
+      launch_tiles(down_format, Mode::down, out, l.sms, l.stream);
+    } else {
+      few_down.step = l.step;
+      launch_down(down_format, l.variant == Variant::small, out.geometry, few_down, l.sms, l.stream);
+    }
+  });
+  return emit_rows(i, sum, output, streams ? &few_down.out : nullptr);
+}
+
+}  // namespace cohort::cuda
+
+#endif  // COHORT_HAS_CUDA
