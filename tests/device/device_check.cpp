@@ -3,8 +3,10 @@
 //   device_check bits              every format, shape and kind of batch against the scalar reference
 //   device_check speed [TYPE...]   qwen3-30b-a3b with random weights: prefill, decode ladder, attribution
 //   device_check climb             decode at every B from 1 to 65
+//   device_check probe B           one step for a profiler
 //
 // Exit code 1 when a bit differs. Prints tables; the ladder also goes to h200-steps.csv in the current folder.
+#include <cuda_profiler_api.h>
 #include <sys/sysinfo.h>
 
 #include <algorithm>
@@ -317,11 +319,13 @@ bool check_invariance(CudaBackend& device, int32_t total_pages) {
   return difference.different == 0;
 }
 
+Types types_of(const std::string& type) {
+  if (type == "q4_k_m") return {K4, K6, K4, K6, K6};
+  return type == "q8_0" ? Types{Q8, Q8, Q8, Q8, Q8} : Types{Q4, Q4, Q4, Q4, Q4};
+}
+
 bool speed(const std::string& type, bool climb, bool profile) {
-  const bool mixed = type == "q4_k_m";
-  const Types types = mixed            ? Types{K4, K6, K4, K6, K6}
-                      : type == "q8_0" ? Types{Q8, Q8, Q8, Q8, Q8}
-                                       : Types{Q4, Q4, Q4, Q4, Q4};
+  const Types types = types_of(type);
   const double start = now();
   SyntheticModel model(kQwen, types, 5, true);
   CudaOptions options;
@@ -391,6 +395,33 @@ bool speed(const std::string& type, bool climb, bool profile) {
   return good;
 }
 
+/// One decode step of `count` streams of a few layers, kernels one by one, between the marks of a profiler:
+///   ncu --profile-from-start off --clock-control none device_check probe 64
+void probe(const std::string& type, int32_t count) {
+  Shape shape = kQwen;
+  shape.layers = 2;
+  SyntheticModel model(shape, types_of(type), 5, true);
+  CudaOptions options;
+  options.threads = threads();
+  options.graph = false;
+  auto device = must(make_cuda_backend(model.program(), options));
+  constexpr int32_t kPrompt = 512, kSteps = 4;
+  const int32_t pages = Streams::pages_for(count, kPrompt + kSteps);
+  must(device->allocate_cache(TensorType::f16, pages));
+  Streams streams(count, kPrompt + kSteps, pages);
+  std::vector<int32_t> picked(static_cast<size_t>(count));
+  Batch prompts;
+  for (int32_t s = 0; s < count; ++s) streams.append(prompts, s, tokens(s, 0, kPrompt, shape.vocabulary), true);
+  must(device->run_greedy(prompts, picked));
+  for (int32_t i = 0; i < kSteps; ++i) {
+    Batch batch;
+    for (int32_t s = 0; s < count; ++s) streams.append(batch, s, {picked[static_cast<size_t>(s)]}, true);
+    if (i == kSteps - 1) cudaProfilerStart();
+    must(device->run_greedy(batch, picked));
+  }
+  cudaProfilerStop();
+}
+
 }  // namespace
 }  // namespace cohort::device_check
 
@@ -403,6 +434,8 @@ int main(int argc, char** argv) {
   if (what == "bits" || what == "quick") {
     good = all_bits(what == "quick");
     std::printf("bits: %s\n", good ? "all equal" : "DIFFERENCES");
+  } else if (what == "probe") {
+    probe("q4_0", args.size() > 1 ? std::atoi(args[1].c_str()) : 1);
   } else if (what == "climb") {
     good = speed("q4_0", true, false);
   } else {

@@ -23,9 +23,12 @@ struct Step {
   int32_t* page_begin;    // [rows] where the row's sequence starts in `pages`
   int32_t* sampled_rows;  // [sampled]
   int32_t* pages;
-  uint32_t* units[kMaxWindows];  // [units] row << 16 | split
-  int32_t max_rows;              // most rows of a step of this graph: sizes grids, nothing else
+  int32_t* units[kMaxWindows];  // [units][kUnitWords]; those with many positions first
+  int32_t max_rows;             // most rows of a step of this graph: sizes grids, nothing else
 };
+/// A unit of attention: one split of 256 positions of one row. Partial results of a row stand together from `partial`
+/// on; pages: the eight of the split, those past the position repeat one before.
+enum UnitWord { kUnitRow = 0, kUnitSplit = 1, kUnitPosition = 2, kUnitPartial = 3, kUnitPages = 4, kUnitWords = 12 };
 enum HeaderWord { kRows = 0, kSampled = 1, kPages = 2, kUnits = 4 /* + window */, kHeaderWords = 8 };
 
 /// A float value: row r starts at data + r * stride.
@@ -156,14 +159,19 @@ struct AttentionArgs {
   int32_t heads = 0, kv_heads = 0, head_dim = 0, window = 0, window_index = 0;
   float scale = 1;
   CacheType cache = CacheType::f16;
-  const std::byte* keys = nullptr;
-  const std::byte* values = nullptr;
+  std::byte* keys = nullptr;
+  std::byte* values = nullptr;
+  /// Every sequence has one row: `q` is not used; norm, rope and append happen here.
+  bool fused = false;
+  HeadInput new_q, new_k, new_v;
   float* partial = nullptr;     // [units, heads, head_dim + 2]
   int32_t* counters = nullptr;  // [rows * heads], zero between launches
   Rows out;                     // may be null
   Quantised quantised;          // may be null
 };
 void launch_attention(const AttentionArgs& args, int sms, cudaStream_t stream);
+/// Whether heads of this size can be `fused`.
+bool attention_fuses(CacheType type, int head_dim);
 /// Bytes of one layer's K (or V) of one page.
 size_t page_half_bytes(CacheType type, int kv_heads, int head_dim);
 void launch_copy_page(std::byte* base, size_t page_bytes, int from, int to, cudaStream_t stream);
@@ -259,9 +267,9 @@ struct UpArgs {
 void launch_up(Format format, bool small, const Geometry& geometry, const UpArgs& args, int sms, cudaStream_t stream);
 
 struct DownPlan {
-  int32_t workers = 0;  // warps, each with a slot; 0: does not fit
-  int32_t slot_bytes = 0, columns = 0;
-  int32_t column_bytes = 0, column_stride = 0;
+  int32_t workers = 0;  // warps with a ring; 0: does not fit
+  int32_t slots = 1;
+  int32_t slot_bytes = 0;
   int32_t results = 0;  // offset; 0: in device memory
   int32_t total = 0;
 };
@@ -285,7 +293,7 @@ struct DownArgs {
 void launch_down(Format format, bool small, const Geometry& geometry, const DownArgs& args, int sms,
                  cudaStream_t stream);
 /// Whether experts of these sizes fit the shared memory of launch_up and launch_down.
-bool experts_fit(Format pair_format, const Geometry& pair, Format down_format, const Geometry& down);
+bool experts_fit(Format pair_format, const Geometry& pair, const Geometry& down);
 
 /// Quantises [rows * per_row, blocks * 32] floats.
 struct QuantiseArgs {

@@ -148,7 +148,7 @@ class Backend final : public CudaBackend {
   }
   Expected<std::vector<KernelTime>> profile(int32_t rows) override {
     const Variant variant = rows <= kSmallRows ? Variant::small : rows <= kWideRows ? Variant::wide : Variant::tiles;
-    Launcher launcher{variant, step_, sms_, stream_};
+    Launcher launcher{variant, decode_, step_, sms_, stream_};
     launcher.step.max_rows = variant == Variant::small  ? kSmallRows
                              : variant == Variant::wide ? kWideRows
                                                         : limits_.rows;
@@ -225,13 +225,13 @@ class Backend final : public CudaBackend {
     COHORT_ASSIGN(step_.sampled_rows, ints(limits_.sampled));
     COHORT_ASSIGN(step_.pages, ints(kMaxPages + kSplitPositions / kPagePositions));
     for (auto& units : step_.units) {
-      COHORT_ASSIGN(int32_t * memory, ints(limits_.units));
-      units = reinterpret_cast<uint32_t*>(memory);
+      COHORT_ASSIGN(units, ints(int64_t{limits_.units} * kUnitWords));
     }
     COHORT_ASSIGN(int32_t * best, ints(limits_.sampled * 2));
     best_ = reinterpret_cast<unsigned long long*>(best);
     COHORT_ASSIGN(argmax_counters_, ints(limits_.sampled));
-    const int64_t words = kHeaderWords + 3 * rows + limits_.sampled + kMaxPages + kMaxWindows * int64_t{limits_.units};
+    const int64_t words =
+        kHeaderWords + 3 * rows + limits_.sampled + kMaxPages + kMaxWindows * int64_t{limits_.units} * kUnitWords;
     void* host = nullptr;
     COHORT_TRY(check(cudaHostAlloc(&host, static_cast<size_t>(words) * 4, cudaHostAllocMapped), "pinned memory"));
     host_ = static_cast<int32_t*>(host);
@@ -266,23 +266,52 @@ class Backend final : public CudaBackend {
     }
     int32_t* units = pages + page_count;
     for (size_t w = 0; w < lowered_.windows.size(); ++w) {
-      int32_t count = 0;
-      for (int32_t row = 0; row < rows; ++row) {
-        const auto [first, last] = splits(lowered_.windows[w], positions[row]);
-        for (int32_t split = first; split <= last; ++split) units[count++] = row << 16 | split;
-      }
+      const int32_t count = write_units(lowered_.windows[w], rows, positions, page_begin, pages, units);
       host_[kUnits + static_cast<int32_t>(w)] = count;
-      units += count;
+      units += count * kUnitWords;
     }
     host_[kRows] = rows;
     host_[kSampled] = last_sampled - first_sampled;
     host_[kPages] = page_count;
   }
 
+  /// The units of one window; returns how many. Whole splits come first, so that no block starts one last.
+  int32_t write_units(int32_t window, int32_t rows, const int32_t* positions, const int32_t* page_begin,
+                      const int32_t* pages, int32_t* out) const {
+    int32_t total = 0;
+    for (bool whole : {true, false}) {
+      int32_t partial = 0;
+      for (int32_t row = 0; row < rows; ++row) {
+        const auto [first, last] = splits(window, positions[row]);
+        for (int32_t split = first; split <= last; ++split) {
+          if ((split < last) != whole) continue;
+          int32_t* unit = out + int64_t{total++} * kUnitWords;
+          unit[kUnitRow] = row;
+          unit[kUnitSplit] = split;
+          unit[kUnitPosition] = positions[row];
+          unit[kUnitPartial] = partial;
+          const int32_t last_page = positions[row] / kPagePositions;
+          constexpr int32_t kPages = kSplitPositions / kPagePositions;
+          for (int32_t p = 0; p < kPages; ++p)
+            unit[kUnitPages + p] = pages[page_begin[row] + std::min(split * kPages + p, last_page)];
+        }
+        partial += last - first + 1;
+      }
+    }
+    return total;
+  }
+
   /// First and last split that a row at `position` sees.
   static std::pair<int32_t, int32_t> splits(int32_t window, int32_t position) {
     const int32_t first_visible = window > 0 ? std::max(0, position + 1 - window) : 0;
     return {first_visible / kSplitPositions, position / kSplitPositions};
+  }
+
+  /// Whether every sequence has at most one of the rows [begin, end).
+  static bool one_row_each(const Batch& batch, int32_t begin, int32_t end) {
+    return std::all_of(batch.sequences.begin(), batch.sequences.end(), [&](const SequenceRows& s) {
+      return std::min(end, s.first_row + s.rows) - std::max(begin, s.first_row) <= 1;
+    });
   }
 
   /// How many rows from `begin` fit one submission.
@@ -306,9 +335,9 @@ class Backend final : public CudaBackend {
     return row - begin;
   }
 
-  void launch_all(Variant variant, bool greedy) {
+  void launch_all(Variant variant, bool decode, bool greedy) {
     const int32_t rows = variant == Variant::small ? kSmallRows : variant == Variant::wide ? kWideRows : limits_.rows;
-    Launcher launcher{variant, step_, sms_, stream_};
+    Launcher launcher{variant, decode, step_, sms_, stream_};
     launcher.step.max_rows = rows;
     launch_begin({host_, launcher.step, lowered_.distinct}, stream_);
     for (const Launch& launch : lowered_.launches) launch.run(launcher);
@@ -326,11 +355,11 @@ class Backend final : public CudaBackend {
       cudaMemcpyAsync(results_ + limits_.sampled, lowered_.distinct, 4, cudaMemcpyDeviceToHost, stream_);
   }
 
-  Expected<Graph*> graph_of(Variant variant, bool greedy) {
-    Graph& graph = graphs_[static_cast<size_t>(variant)][greedy ? 1 : 0];
+  Expected<Graph*> graph_of(Variant variant, bool decode, bool greedy) {
+    Graph& graph = graphs_[static_cast<size_t>(variant)][(decode ? 2 : 0) + (greedy ? 1 : 0)];
     if (graph.exec != nullptr) return &graph;
     COHORT_TRY(check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capturing a step"));
-    launch_all(variant, greedy);
+    launch_all(variant, decode, greedy);
     cudaGraph_t captured = nullptr;
     COHORT_TRY(check(cudaStreamEndCapture(stream_, &captured), "capturing a step"));
     size_t nodes = 0;
@@ -360,13 +389,15 @@ class Backend final : public CudaBackend {
       write_step(batch, begin, begin + rows, sampled, sampled_end);
       const Variant variant = rows <= kSmallRows ? Variant::small : rows <= kWideRows ? Variant::wide : Variant::tiles;
       const bool greedy = !tokens.empty();
-      COHORT_ASSIGN(const Graph* graph, graph_of(variant, greedy));
+      const bool decode = variant != Variant::tiles && one_row_each(batch, begin, begin + rows);
+      decode_ = decode;
+      COHORT_ASSIGN(const Graph* graph, graph_of(variant, decode, greedy));
       kernels_ += graph->kernels;
       if (options_.graph) {
         COHORT_TRY(check(cudaGraphLaunch(graph->exec, stream_), "launching a step"));
         ++submissions_;
       } else {
-        launch_all(variant, greedy);
+        launch_all(variant, decode, greedy);
         submissions_ += graph->kernels;
       }
       const int32_t count = sampled_end - sampled;
@@ -411,8 +442,9 @@ class Backend final : public CudaBackend {
   int32_t* results_ = nullptr;  // mapped: [sampled] tokens, then the touched experts
   unsigned long long* best_ = nullptr;
   int32_t* argmax_counters_ = nullptr;
-  Graph graphs_[kVariants][2];
+  Graph graphs_[kVariants][4];  // by decode and greedy
   int32_t pages_ = 0;
+  bool decode_ = false;  // of the last submission
   int64_t submissions_ = 0, kernels_ = 0;
   double weight_bytes_ = 0, expert_bytes_ = 0, total_bytes_ = 0;
 };

@@ -61,6 +61,11 @@ __device__ __forceinline__ void bulk_copy(void* shared, const void* global, uint
                : "memory");
 }
 
+/// Shared memory that this thread wrote or read may now be written by bulk copies.
+__device__ __forceinline__ void fence_async() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 template <int Bytes>
 __device__ __forceinline__ void copy_async(void* shared, const void* global) {
   if constexpr (Bytes == 16) {
@@ -196,9 +201,10 @@ inline void launch_failed(const char* what, cudaError_t error) {
 template <class... Args>
 void launch(const char* what, void (*kernel)(Args...), int grid, int block, size_t shared, cudaStream_t stream,
             Args... args) {
-  if (shared > 48 << 10) {
-    const cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+  cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
+  if (error != cudaSuccess) launch_failed(what, error);
+  if (shared > 32 << 10) {  // static shared memory counts as well
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
     if (error != cudaSuccess) launch_failed(what, error);
   }
   cudaLaunchConfig_t config = {};
@@ -211,7 +217,7 @@ void launch(const char* what, void (*kernel)(Args...), int grid, int block, size
   attribute.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, args...);
+  error = cudaLaunchKernelEx(&config, kernel, args...);
   if (error != cudaSuccess) launch_failed(what, error);
 }
 

@@ -5,8 +5,9 @@
 // through a ring of its own, so the only barrier is where the quarters meet; there a warp has one route's 32 outputs,
 // which are one quantised block.
 //
-// Down: a block owns 16 outputs and walks over all entries, a warp an entry at a time, each with its own buffer. At the
-// end the block has everything the weighted sum of its outputs needs, and adds the residual.
+// Down: a block owns 16 outputs and walks over all entries, a warp an entry at a time, each with a ring of its own; the
+// activations come straight from the L2 cache. At the end the block has everything the weighted sum of its outputs
+// needs, and adds the residual.
 //
 // What bounds them: memory. Four warps to a pair because 16 rows by 2048 is 26 us of one warp's instructions.
 #pragma once
@@ -19,7 +20,7 @@ inline constexpr int kUpThreads = 256, kUpWarps = 8;
 inline constexpr int kUpSlots = 4;        // most chunks of a ring
 inline constexpr int kColumnFloats = 20;  // of partial sums: 16 and a gap against bank conflicts
 inline constexpr int kPartFloats = 8 * kColumnFloats;
-inline constexpr int kDownThreads = 512, kDownWarps = 16;
+inline constexpr int kDownThreads = 512, kDownWarps = 16, kDownSlots = 3;
 
 /// Floats of one buffer of partial sums: two pairs of [gate, up][parts] and a gap between the pairs.
 __host__ __device__ inline int up_partial_floats(int parts) {
@@ -103,7 +104,7 @@ __global__ void __launch_bounds__(kUpThreads, 2) up_kernel(const __grid_constant
   barrier_wait(&arrived, arrived_parity);
   arrived_parity ^= 1;
 
-  const SharedColumns x{columns, plan.column_stride, args.input.blocks, 1};
+  const ColumnPointers x = columns_at(columns, plan.column_stride, args.input.blocks, at);
   const int chunk_blocks = plan.chunk_segments * args.segment_blocks;
   const int pair_floats = up_partial_floats(plan.parts) / 2;
   int slot = 0, buffer = 0;
@@ -116,8 +117,8 @@ __global__ void __launch_bounds__(kUpThreads, 2) up_kernel(const __grid_constant
 #pragma unroll 1
         for (int cut = 0; cut < plan.cuts; ++cut) {
           barrier_wait(&full[warp][slot], parity);
-          segments_tree<F, 1, SB>(ring + slot * plan.chunk_bytes, 0, (part * plan.cuts + cut) * chunk_blocks,
-                                  args.segment_blocks, plan.chunk_segments, x, args.two_groups, at, acc);
+          segments_tree<F, SB>(ring + slot * plan.chunk_bytes, (part * plan.cuts + cut) * chunk_blocks,
+                               args.segment_blocks, plan.chunk_segments, x, args.two_groups, at, acc);
           __syncwarp();
           if (at.lane == 0) fetch(slot);
           if (++slot == plan.slots) {
@@ -163,37 +164,44 @@ __global__ void __launch_bounds__(kUpThreads, 2) up_kernel(const __grid_constant
 template <Format F, int SB>
 __global__ void __launch_bounds__(kDownThreads, 1) down_kernel(const __grid_constant__ DownArgs args) {
   extern __shared__ __align__(128) std::byte shared[];
-  __shared__ uint64_t weights_here[kDownWarps], columns_here[kDownWarps];
+  __shared__ uint64_t full[kDownWarps][kDownSlots];
   const DownPlan& plan = args.plan;
   const int tid = static_cast<int>(threadIdx.x), warp = tid >> 5;
   const Lane at(tid & 31);
   const bool working = warp < plan.workers;
-  std::byte* slot = shared + warp * plan.slot_bytes;
-  std::byte* columns = slot + plan.columns;
+  std::byte* ring = shared + warp * plan.slots * plan.slot_bytes;
   if (working && at.lane == 0) {
-    barrier_init(&weights_here[warp], 1);
-    barrier_init(&columns_here[warp], 1);
+    for (int i = 0; i < plan.slots; ++i) barrier_init(&full[warp][i], 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncwarp();
   constexpr int kEntryWords = kEntryHeader + kEntryColumns;
   const int tiles = (args.outputs + kTileRows - 1) / kTileRows;
-  int tile = static_cast<int>(blockIdx.x);
-  // The routes are older than the kernel before this one, which waited for them before it let this one start: the first
-  // weights need not wait.
+  const int grid = static_cast<int>(gridDim.x);
+  // The routes are older than the kernel before this one, so the first weights need not wait; see wait_and_pass_on.
   const int count = *args.group.count;
-  const auto fetch_weights = [&](int entry, int of_tile) {
-    const int expert = args.group.entries[entry * kEntryWords];
-    barrier_expect(&weights_here[warp], static_cast<uint32_t>(args.tile_bytes));
-    bulk_copy(slot, args.weights + expert * args.matrix_bytes + int64_t{of_tile} * args.tile_bytes,
-              static_cast<uint32_t>(args.tile_bytes), &weights_here[warp]);
+  int next = warp, next_tile = static_cast<int>(blockIdx.x);
+  const auto fetch = [&](int slot) {
+    if (next_tile >= tiles) return;
+    const int expert = args.group.entries[next * kEntryWords];
+    barrier_expect(&full[warp][slot], static_cast<uint32_t>(args.tile_bytes));
+    bulk_copy(ring + slot * plan.slot_bytes,
+              args.weights + expert * args.matrix_bytes + int64_t{next_tile} * args.tile_bytes,
+              static_cast<uint32_t>(args.tile_bytes), &full[warp][slot]);
+    next += plan.workers;
+    if (next >= count) {
+      next = warp;
+      next_tile += grid;
+    }
   };
-  if (working && warp < count && tile < tiles && at.lane == 0) fetch_weights(warp, tile);
+  if (working && warp < count && at.lane == 0) {
+    for (int i = 0; i < plan.slots; ++i) fetch(i);
+  }
   wait_and_pass_on();
   const int rows = args.step.header[kRows];
+  int slot = 0;
   uint32_t parity = 0;
-  const SharedColumns x{columns, plan.column_stride, args.input.blocks, 1};
-  for (; tile < tiles; tile += static_cast<int>(gridDim.x)) {
+  for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += grid) {
     float* results = args.results.data + tile * kTileRows;
     int64_t stride = args.results.stride;
     if (plan.results > 0) {
@@ -203,20 +211,24 @@ __global__ void __launch_bounds__(kDownThreads, 1) down_kernel(const __grid_cons
     for (int entry = warp; working && entry < count; entry += plan.workers) {
       const int32_t* record = args.group.entries + entry * kEntryWords;
       const int size = record[1];
-      const int route = at.lane < kEntryColumns ? record[kEntryHeader + at.lane] : 0;
-      if (at.lane == 0) barrier_expect(&columns_here[warp], static_cast<uint32_t>(size * plan.column_bytes));
-      __syncwarp();
-      if (at.lane < size) {
-        bulk_copy(columns + at.lane * plan.column_stride, args.input.data + int64_t{route} * args.input.stride,
-                  static_cast<uint32_t>(plan.column_bytes), &columns_here[warp]);
-      }
-      barrier_wait(&weights_here[warp], parity);
-      barrier_wait(&columns_here[warp], parity);
-      parity ^= 1;
+      // Columns past the last read the first one's record; their sums are not used.
+      const int route = record[kEntryHeader + (at.lane < size ? at.lane : 0)];
+      const auto record_of = [&](int column) {
+        return args.input.data + int64_t{__shfl_sync(kFullMask, route, column)} * args.input.stride;
+      };
+      const int scales = args.input.blocks * 32;
+      const ColumnPointers x{record_of(at.g) + at.t * 8, record_of(at.t * 2) + scales, record_of(at.t * 2 + 1) + scales,
+                             0, args.input.blocks * 4};
+      barrier_wait(&full[warp][slot], parity);
       float acc[1][4];
-      segments_tree<F, 1, SB>(slot, 0, 0, args.segment_blocks, args.segments, x, args.two_groups, at, acc);
+      segments_tree<F, SB>(ring + slot * plan.slot_bytes, 0, args.segment_blocks, args.segments, x, args.two_groups, at,
+                           acc);
       __syncwarp();
-      if (at.lane == 0 && entry + plan.workers < count) fetch_weights(entry + plan.workers, tile);
+      if (at.lane == 0) fetch(slot);
+      if (++slot == plan.slots) {
+        slot = 0;
+        parity ^= 1;
+      }
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int column = at.t * 2 + i;
@@ -227,7 +239,6 @@ __global__ void __launch_bounds__(kDownThreads, 1) down_kernel(const __grid_cons
       }
     }
     __syncthreads();
-    const int next_tile = tile + static_cast<int>(gridDim.x);
     for (int i = tid; i < rows * kTileRows; i += kDownThreads) {
       const int row = i / kTileRows, in_tile = i % kTileRows;
       const int output = tile * kTileRows + in_tile;
@@ -243,10 +254,7 @@ __global__ void __launch_bounds__(kDownThreads, 1) down_kernel(const __grid_cons
       if (args.addend.data != nullptr) y = __fadd_rn(other, y);
       args.out.data[row * args.out.stride + output] = y;
     }
-    if (next_tile < tiles) {
-      __syncthreads();
-      if (working && warp < count && at.lane == 0) fetch_weights(warp, next_tile);
-    }
+    if (tile + grid < tiles) __syncthreads();
   }
 }
 
@@ -282,17 +290,17 @@ inline UpPlan up_plan(const FormatShape& shape, bool with_sums, const Geometry& 
 }
 
 /// small_routes > 0: results stay in shared memory.
-inline DownPlan down_plan(bool with_sums, const Geometry& g, int small_routes, int limit) {
+inline DownPlan down_plan(const Geometry& g, int small_routes, int limit) {
   DownPlan plan;
-  plan.column_bytes = record_bytes(g.blocks, with_sums);
-  plan.column_stride = shared_record(g.blocks, with_sums);
-  plan.columns = g.tile_bytes;
-  plan.slot_bytes = (g.tile_bytes + kEntryColumns * plan.column_stride + 127) / 128 * 128;
+  plan.slot_bytes = (g.tile_bytes + 127) / 128 * 128;
   const int results = small_routes * kTileRows * 4;
-  plan.workers = limit > results ? (limit - results) / plan.slot_bytes : 0;
-  if (plan.workers > kDownWarps) plan.workers = kDownWarps;
-  plan.results = small_routes > 0 ? plan.workers * plan.slot_bytes : 0;
-  plan.total = plan.workers * plan.slot_bytes + results;
+  const int slots = limit > results ? (limit - results) / plan.slot_bytes : 0;
+  plan.workers = slots < kDownWarps ? slots : kDownWarps;
+  plan.slots = slots / kDownWarps;
+  if (plan.slots < 1) plan.slots = 1;
+  if (plan.slots > kDownSlots) plan.slots = kDownSlots;
+  plan.results = small_routes > 0 ? plan.workers * plan.slots * plan.slot_bytes : 0;
+  plan.total = plan.workers * plan.slots * plan.slot_bytes + results;
   return plan;
 }
 
@@ -314,7 +322,7 @@ void launch_up_format(bool small, const Geometry& geometry, UpArgs args, int sms
 
 template <Format F>
 void launch_down_format(bool small, const Geometry& geometry, DownArgs args, int sms, cudaStream_t stream) {
-  args.plan = down_plan(Block<F>::kSums, geometry, small ? args.step.max_rows * args.top_k : 0, kSharedOne);
+  args.plan = down_plan(geometry, small ? args.step.max_rows * args.top_k : 0, kSharedOne);
   args.segments = geometry.segments;
   args.segment_blocks = geometry.segment_blocks;
   const auto start = [&](auto* kernel) {

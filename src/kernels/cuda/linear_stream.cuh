@@ -1,9 +1,10 @@
 // Dense layers for few rows: every weight is streamed once for up to 32 columns and used while it is there.
 //
 // A block has sixteen warps. K is cut into as many parts as the segments of rule 4 allow, and a warp keeps one part
-// of K for all its tiles: it streams its part of the tiles through a ring of its own, which fills before the inputs are
-// ready (dense weights depend on nothing). Where K has fewer parts, several tiles stand side by side. The parts of a
-// tile meet in shared memory, one barrier a tile.
+// of K for all tiles; where K has fewer parts, several tiles stand side by side. Tiles come through a ring of bulk
+// copies, which fills before the inputs are ready (dense weights depend on nothing). The parts of a tile meet in shared
+// memory; that barrier, one a tile, also frees the ring's slot. (A ring for each warp with 1 KB copies was slower: the
+// copies cost about 60 ns each.)
 //
 // With more columns than a pass takes, the blocks share the column groups out, so that a block reads its activations
 // once.
@@ -22,22 +23,18 @@ inline constexpr int kStreamPart = 8 * kStreamColumn;  // of 8 columns
 
 struct StreamPlan {
   int parts, aside;  // warps that share K; tiles side by side
-  int chunk_bytes;
   int column_bytes, column_stride;
   int columns, partial, partial_floats, total;
 };
 
 /// Byte offsets in dynamic shared memory; the rings are first.
-__host__ __device__ inline StreamPlan stream_plan(const FormatShape& shape, const Geometry& g, int slots, int nt,
-                                                  bool with_sums) {
+__host__ __device__ inline StreamPlan stream_plan(const Geometry& g, int slots, int nt, bool with_sums) {
   StreamPlan p;
-  const int supers = g.blocks / shape.super_blocks;
-  for (p.parts = kStreamWarps; g.segments % p.parts != 0 || supers % p.parts != 0;) p.parts /= 2;
+  p.parts = g.segments < kStreamWarps ? g.segments : kStreamWarps;
   p.aside = kStreamWarps / p.parts;
-  p.chunk_bytes = g.tile_bytes / p.parts;
   p.column_bytes = record_bytes(g.blocks, with_sums);
   p.column_stride = shared_record(g.blocks, with_sums);
-  p.columns = kStreamWarps * slots * p.chunk_bytes;
+  p.columns = slots * p.aside * g.tile_bytes;
   p.partial = p.columns + 8 * nt * p.column_stride;
   p.partial_floats = kStreamWarps * nt * kStreamPart;
   p.total = p.partial + 2 * p.partial_floats * 4;
@@ -48,20 +45,19 @@ template <Format F, int NT, int SB>
 __global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1)
     stream_kernel(const __grid_constant__ LinearArgs args) {
   extern __shared__ __align__(128) std::byte shared[];
-  __shared__ uint64_t full[kStreamWarps][kMaxSlots], arrived;
+  __shared__ uint64_t full[kMaxSlots], arrived;
   const Geometry& geo = args.geometry;
-  constexpr FormatShape kShape = shape_of(F);
-  const StreamPlan plan = stream_plan(kShape, geo, args.slots, NT, Block<F>::kSums);
+  const StreamPlan plan = stream_plan(geo, args.slots, NT, Block<F>::kSums);
   const int tid = static_cast<int>(threadIdx.x), warp = tid >> 5;
   const Lane at(tid & 31);
   const int beside = warp / plan.parts, part = warp % plan.parts;
   constexpr int kColumns = 8 * NT;
-  std::byte* ring = shared + warp * args.slots * plan.chunk_bytes;
+  const int slot_bytes = plan.aside * geo.tile_bytes;
   std::byte* columns = shared + plan.columns;
   float* partial = reinterpret_cast<float*>(shared + plan.partial);
-  if (at.lane == 0) {
-    for (int i = 0; i < args.slots; ++i) barrier_init(&full[warp][i], 1);
-    if (warp == 0) barrier_init(&arrived, 1);
+  if (tid == 0) {
+    for (int i = 0; i < args.slots; ++i) barrier_init(&full[i], 1);
+    barrier_init(&arrived, 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
@@ -81,19 +77,17 @@ __global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1)
   int next_task = busy ? first_task : tasks, next_group = group;
   const auto fetch = [&](int slot) {
     if (next_task >= tasks) return;
-    const int tile = next_task * plan.aside + beside;
-    // A tile past the end: the one before it, whose sums are not used.
-    barrier_expect(&full[warp][slot], static_cast<uint32_t>(plan.chunk_bytes));
-    bulk_copy(ring + slot * plan.chunk_bytes,
-              args.weights + int64_t{min(tile, tiles - 1)} * geo.tile_bytes + part * plan.chunk_bytes,
-              static_cast<uint32_t>(plan.chunk_bytes), &full[warp][slot]);
+    const int first = next_task * plan.aside;
+    const auto bytes = static_cast<uint32_t>(min(plan.aside, tiles - first) * geo.tile_bytes);
+    barrier_expect(&full[slot], bytes);
+    bulk_copy(shared + slot * slot_bytes, args.weights + int64_t{first} * geo.tile_bytes, bytes, &full[slot]);
     next_task += walkers;
     if (next_task >= tasks && next_group + grid < groups) {
       next_group += grid;
       next_task = first_task;
     }
   };
-  if (at.lane == 0) {
+  if (tid == 0) {
     for (int i = 0; i < args.slots; ++i) fetch(i);
   }
   wait_and_pass_on();
@@ -115,7 +109,8 @@ __global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1)
     }
     barrier_wait(&arrived, arrived_parity);
     arrived_parity ^= 1;
-    const SharedColumns x{columns, plan.column_stride, geo.blocks, (count + 7) >> 3};
+    const ColumnPointers x = columns_at(columns, plan.column_stride, geo.blocks, at);
+    const int n_tiles = (count + 7) >> 3;
     for (int task = first_task; task < tasks; task += walkers) {
       // What is added to this thread's first output, fetched while the weights arrive.
       const int first_column = tid >> 4 & (kColumns - 1);
@@ -125,14 +120,19 @@ __global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1)
           tid < plan.aside * 16 * kColumns)
         ahead = args.addend.data[int64_t{begin + first_column} * args.addend.stride + first_output];
       float acc[NT][4];
-      barrier_wait(&full[warp][slot], parity);
-      segments_tree<F, NT, SB>(ring + slot * plan.chunk_bytes, 0, part * segments * geo.segment_blocks,
-                               geo.segment_blocks, segments, x, args.two_groups, at, acc);
-      __syncwarp();
-      if (at.lane == 0) fetch(slot);
-      if (++slot == args.slots) {
-        slot = 0;
-        parity ^= 1;
+      barrier_wait(&full[slot], parity);
+      {
+        // Of a tile past the end the sums are not used.
+        const std::byte* tile = shared + slot * slot_bytes + beside * geo.tile_bytes;
+        const int block = part * segments * geo.segment_blocks;
+        segment_sum<F, NT, SB>(tile, block, block, geo.segment_blocks, x, n_tiles, args.two_groups, at, acc);
+        if (segments == 2) {  // at most: 32 segments, 16 parts
+          float first[NT][4];
+          copy_to<NT>(first, acc);
+          const int second = block + geo.segment_blocks;
+          segment_sum<F, NT, SB>(tile, second, second, geo.segment_blocks, x, n_tiles, args.two_groups, at, acc);
+          add_to<NT>(acc, first);
+        }
       }
       float* place = partial + buffer * plan.partial_floats + warp * NT * kStreamPart + at.t * 2 * kStreamColumn + at.g;
 #pragma unroll
@@ -144,6 +144,11 @@ __global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1)
       }
       // A warp that is two tasks ahead has passed the next barrier, so all have left this buffer.
       __syncthreads();
+      if (tid == 0) fetch(slot);
+      if (++slot == args.slots) {
+        slot = 0;
+        parity ^= 1;
+      }
       for (int o = tid; o < plan.aside * 16 * kColumns; o += kStreamThreads) {
         const int column = o >> 4 & (kColumns - 1), aside = o / (16 * kColumns);
         const int output = (task * plan.aside + aside) * kTileRows + (o & 15);
@@ -167,8 +172,7 @@ __global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1)
 template <Format F, int NT>
 int stream_slots(const Geometry& geometry, int limit) {
   int slots = 0;
-  while (slots < kMaxSlots && stream_plan(shape_of(F), geometry, slots + 1, NT, Block<F>::kSums).total <= limit)
-    ++slots;
+  while (slots < kMaxSlots && stream_plan(geometry, slots + 1, NT, Block<F>::kSums).total <= limit) ++slots;
   return slots;
 }
 
@@ -177,7 +181,7 @@ void launch_stream_kernel(LinearArgs args, int sms, cudaStream_t stream) {
   args.slots = NT == 1 ? stream_slots<F, NT>(args.geometry, kSharedTwo) : 0;
   const bool two = args.slots >= 2;
   if (!two) args.slots = stream_slots<F, NT>(args.geometry, kSharedOne);
-  const StreamPlan plan = stream_plan(shape_of(F), args.geometry, args.slots, NT, Block<F>::kSums);
+  const StreamPlan plan = stream_plan(args.geometry, args.slots, NT, Block<F>::kSums);
   // Two blocks an SM where each has several tiles; else the room is left to the kernels before and after.
   const int grid = two && args.outputs / kTileRows / plan.aside >= 6 * sms ? 2 * sms : sms;
   const auto start = [&](auto* kernel) {

@@ -18,7 +18,8 @@ inline constexpr int kSmallRows = 8, kWideRows = 128;
 
 struct Launcher {
   Variant variant;
-  Step step;  // max_rows set for the variant
+  bool decode;  // every sequence has one row
+  Step step;    // max_rows set for the variant
   int sms;
   cudaStream_t stream;
 };

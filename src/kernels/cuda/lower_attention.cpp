@@ -39,7 +39,12 @@ Expected<void> Lowering::emit(size_t i, const op::Attend& attend) {
   heads.q_out = reinterpret_cast<float*>(q.get());
   const auto layer = static_cast<size_t>(attend.cache_layer);
   const CacheMemory* cache = &cache_;
-  add("heads", [heads, cache, layer](const Launcher& l) mutable {
+  const int32_t head_dim = attend.head_dim;
+  const auto fuses = [cache, head_dim](const Launcher& l) {
+    return l.decode && attention_fuses(cache->type, head_dim);
+  };
+  add("heads", [heads, cache, layer, fuses](const Launcher& l) mutable {
+    if (fuses(l)) return;
     heads.step = l.step;
     heads.cache = cache->type;
     heads.keys = cache->keys[layer];
@@ -67,7 +72,11 @@ Expected<void> Lowering::emit(size_t i, const op::Attend& attend) {
   if (needs_quantised(output) && whole_blocks) {
     COHORT_ASSIGN(args.quantised, make_quantised(output));
   }
-  add("attention", [args, cache, layer](const Launcher& l) mutable {
+  args.new_q = heads.q;
+  args.new_k = heads.k;
+  args.new_v = heads.v;
+  add("attention", [args, cache, layer, fuses](const Launcher& l) mutable {
+    args.fused = fuses(l);
     args.step = l.step;
     args.cache = cache->type;
     args.keys = cache->keys[layer];

@@ -52,7 +52,7 @@ bool Lowering::experts_stream() const {
     const Format up = experts->gate->type == experts->up->type ? format_of(experts->gate->type) : Format::generic;
     const Format down = format_of(experts->down->type);
     const auto blocks = [](const Weight& w) { return static_cast<int>(w.cols / 32); };
-    if (!experts_fit(up, make_geometry(up, experts->gate->rows, blocks(*experts->gate), 2), down,
+    if (!experts_fit(up, make_geometry(up, experts->gate->rows, blocks(*experts->gate), 2),
                      make_geometry(down, experts->down->rows, blocks(*experts->down), 1)))
       return false;
   }

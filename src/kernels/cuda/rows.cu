@@ -1,6 +1,6 @@
 // What happens to whole rows between the linear layers: embedding, the experts' weighted sum, residual, norm and
 // quantisation in one pass; heads (norm, rope, cache append); the elementwise rest.
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/heads.cuh"
 
 namespace cohort::cuda {
 namespace {
@@ -9,20 +9,24 @@ constexpr int kRowThreads = 512;
 
 __global__ void begin_kernel(const BeginArgs args) {
   wait_and_pass_on();
+  // The host's memory is far: its header once, then all arrays without a dependence between them.
+  __shared__ int32_t header[kHeaderWords];
+  if (threadIdx.x < kHeaderWords) header[threadIdx.x] = args.host[threadIdx.x];
+  __syncthreads();
   const Step& step = args.step;
-  const int rows = args.host[kRows];
-  auto copy = [&, at = 0](auto* target, int words) mutable {
+  const int rows = header[kRows];
+  auto copy = [&, at = int{kHeaderWords}](auto* target, int words) mutable {
     const int first = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
     for (int i = first; i < words; i += static_cast<int>(gridDim.x * blockDim.x)) target[i] = args.host[at + i];
     at += words;
   };
-  copy(step.header, kHeaderWords);
+  if (blockIdx.x == 0 && threadIdx.x < kHeaderWords) step.header[threadIdx.x] = header[threadIdx.x];
   copy(step.tokens, rows);
   copy(step.positions, rows);
   copy(step.page_begin, rows);
-  copy(step.sampled_rows, args.host[kSampled]);
-  copy(step.pages, args.host[kPages]);
-  for (int w = 0; w < kMaxWindows; ++w) copy(step.units[w], args.host[kUnits + w]);
+  copy(step.sampled_rows, header[kSampled]);
+  copy(step.pages, header[kPages]);
+  for (int w = 0; w < kMaxWindows; ++w) copy(step.units[w], header[kUnits + w] * int{kUnitWords});
   if (blockIdx.x == 0 && threadIdx.x == 0 && args.distinct != nullptr) *args.distinct = 0;
 }
 
@@ -238,36 +242,10 @@ __global__ void __launch_bounds__(kHeadWarps * 32) heads_kernel(const __grid_con
     const int which = head < args.q.heads ? 0 : head < args.q.heads + args.k.heads ? 1 : 2;
     const HeadInput& in = which == 0 ? args.q : which == 1 ? args.k : args.v;
     head -= which == 0 ? 0 : which == 1 ? args.q.heads : args.q.heads + args.k.heads;
-    const float* source = in.rows.data + row * in.rows.stride + head * dims;
     const int position = args.step.positions[row];
-    if (in.norm_weight != nullptr && lane * 32 < dims) prefetch(in.norm_weight + lane * 32);
-    if (in.cosines != nullptr && lane * 32 < in.pairs) {
-      prefetch(in.cosines + int64_t{position} * in.pairs + lane * 32);
-      prefetch(in.sines + int64_t{position} * in.pairs + lane * 32);
-    }
     const int page = which == 0 ? 0 : args.step.pages[args.step.page_begin[row] + position / 32];
     __syncwarp();
-    for (int i = lane; i < dims; i += 32) x[i] = source[i];
-    __syncwarp();
-    if (in.norm) {
-      const float factor = norm_factor(squares16_shared(x, dims, lane), dims, in.eps);
-      __syncwarp();
-      for (int i = lane; i < dims; i += 32) {
-        const float y = __fmul_rn(x[i], factor);
-        x[i] = in.norm_weight != nullptr ? __fmul_rn(y, in.norm_weight[i]) : y;
-      }
-      __syncwarp();
-    }
-    if (in.cosines != nullptr) {
-      for (int i = lane; i < in.pairs; i += 32) {
-        const float c = in.cosines[int64_t{position} * in.pairs + i], s = in.sines[int64_t{position} * in.pairs + i];
-        const int i0 = in.adjacent ? 2 * i : i, i1 = in.adjacent ? 2 * i + 1 : i + in.rotary / 2;
-        const float x0 = x[i0], x1 = x[i1];
-        x[i0] = __fmaf_rn(x0, c, -__fmul_rn(x1, s));
-        x[i1] = __fmaf_rn(x0, s, __fmul_rn(x1, c));
-      }
-      __syncwarp();
-    }
+    head_row(in, head, dims, static_cast<int>(row), position, lane, x);
     if (which == 0) {
       float* out = args.q_out + (row * args.q.heads + head) * dims;
       for (int i = lane; i < dims; i += 32) out[i] = x[i];

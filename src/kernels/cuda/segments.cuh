@@ -9,13 +9,20 @@ namespace cohort::cuda {
 inline constexpr int kSharedTwo = 113 << 10;  // of each of two blocks on an SM
 inline constexpr int kSharedOne = 226 << 10;
 
-/// Records of columns in shared memory.
-struct SharedColumns {
-  const std::byte* base;
-  int stride;   // bytes
-  int blocks;   // of K
-  int n_tiles;  // 8-column groups in use
+/// Where a lane reads its columns' records: the values of column g and the scales of columns 2t and 2t + 1, of the
+/// first 8-column group. In shared or in device memory.
+struct ColumnPointers {
+  const std::byte* values;
+  const std::byte* scales0;
+  const std::byte* scales1;
+  int group_stride;  // bytes to the next 8 columns
+  int sums;          // bytes from scales to sums
 };
+/// Columns that lie as records `stride` bytes apart.
+__device__ __forceinline__ ColumnPointers columns_at(const std::byte* base, int stride, int blocks, Lane at) {
+  const std::byte* scales = base + at.t * 2 * stride + blocks * 32;
+  return {base + at.g * stride + at.t * 8, scales, scales + stride, 8 * stride, blocks * 4};
+}
 
 /// The scales of columns 2t and 2t + 1 for SB blocks from `block` on, in wide loads where they are aligned.
 template <int SB>
@@ -39,49 +46,47 @@ struct ColumnScales {
   }
 };
 
-/// One segment from +0. `tile`, `block`: where its weights are; `column_block`: where its activations are. SB: its
-/// 32-blocks when known at compile time (then column_block is a multiple of it), else 0.
+/// One segment from +0. `tile`, `block`: where its weights are; `column_block`: where its activations are; n_tiles:
+/// 8-column groups in use. SB: its 32-blocks when known at compile time (then column_block is a multiple of it), else
+/// 0.
 template <Format F, int NT, int SB>
 __device__ __forceinline__ void segment_sum(const std::byte* tile, int block, int column_block, int blocks,
-                                            const SharedColumns& x, bool two_groups, Lane at, float (&acc)[NT][4]) {
+                                            const ColumnPointers& x, int n_tiles, bool two_groups, Lane at,
+                                            float (&acc)[NT][4]) {
 #pragma unroll
   for (int n = 0; n < NT; ++n) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) acc[n][i] = 0.0F;
   }
-  const std::byte* values = x.base + at.g * x.stride + column_block * 32 + at.t * 8;
-  const std::byte* scales = x.base + at.t * 2 * x.stride + x.blocks * 32 + column_block * 4;
+  const std::byte* values = x.values + column_block * 32;
+  const std::byte* scales0 = x.scales0 + column_block * 4;
+  const std::byte* scales1 = x.scales1 + column_block * 4;
   const int count = SB > 0 ? SB : blocks;
-  constexpr int kScales = SB > 0 ? SB : 2;
-  ColumnScales<kScales> d[NT];
-  if constexpr (SB > 0) {
-#pragma unroll
-    for (int n = 0; n < NT; ++n) {
-      if (NT == 1 || n < x.n_tiles) d[n].load(scales + n * 8 * x.stride, scales + (n * 8 + 1) * x.stride);
-    }
-  }
+  constexpr bool kWide = SB > 0 && NT == 1;  // more columns: the registers do not suffice
+  ColumnScales<kWide ? SB : 2> d;
+  if constexpr (kWide) d.load(scales0, scales1);
 #pragma unroll(SB > 0 ? SB : 2)
   for (int b = 0; b < count; ++b) {
     Block<F> w;
     w.load(tile, block + b, at, two_groups);
 #pragma unroll
     for (int n = 0; n < NT; ++n) {
-      if (NT > 1 && n >= x.n_tiles) break;
+      if (NT > 1 && n >= n_tiles) break;
       Columns c;
-      const uint2 q = *reinterpret_cast<const uint2*>(values + n * 8 * x.stride + b * 32);
+      const int offset = n * x.group_stride + b * 4;
+      const uint2 q = *reinterpret_cast<const uint2*>(values + n * x.group_stride + b * 32);
       c.b0 = q.x;
       c.b1 = q.y;
-      const std::byte* column = scales + n * 8 * x.stride + b * 4;
-      if constexpr (SB > 0) {
-        c.d0 = d[n].d0[b];
-        c.d1 = d[n].d1[b];
+      if constexpr (kWide) {
+        c.d0 = d.d0[b];
+        c.d1 = d.d1[b];
       } else {
-        c.d0 = *reinterpret_cast<const float*>(column);
-        c.d1 = *reinterpret_cast<const float*>(column + x.stride);
+        c.d0 = *reinterpret_cast<const float*>(scales0 + offset);
+        c.d1 = *reinterpret_cast<const float*>(scales1 + offset);
       }
       if constexpr (Block<F>::kSums) {
-        c.sums0 = *reinterpret_cast<const int32_t*>(column + x.blocks * 4);
-        c.sums1 = *reinterpret_cast<const int32_t*>(column + x.blocks * 4 + x.stride);
+        c.sums0 = *reinterpret_cast<const int32_t*>(scales0 + offset + x.sums);
+        c.sums1 = *reinterpret_cast<const int32_t*>(scales1 + offset + x.sums);
       }
       w.add(acc[n], c);
     }
@@ -105,45 +110,43 @@ __device__ __forceinline__ void copy_to(float (&to)[NT][4], const float (&from)[
   }
 }
 
-/// The tree over `count` (a power of two, at most 32) segments: pairs stand side by side as independent work; above
-/// them it runs like a binary counter.
-template <Format F, int NT, int SB>
-__device__ __forceinline__ void segments_tree(const std::byte* tile, int block, int column_block, int segment_blocks,
-                                              int count, const SharedColumns& x, bool two_groups, Lane at,
-                                              float (&acc)[NT][4]) {
+/// The tree over `count` (a power of two, at most 32) segments of one 8-column group: pairs stand side by side as
+/// independent work; above them it runs like a binary counter.
+template <Format F, int SB>
+__device__ __forceinline__ void segments_tree(const std::byte* tile, int column_block, int segment_blocks, int count,
+                                              const ColumnPointers& x, bool two_groups, Lane at, float (&acc)[1][4]) {
   const int blocks = SB > 0 ? SB : segment_blocks;
   if (count == 1) {
-    segment_sum<F, NT, SB>(tile, block, column_block, blocks, x, two_groups, at, acc);
+    segment_sum<F, 1, SB>(tile, 0, column_block, blocks, x, 1, two_groups, at, acc);
     return;
   }
-  float two[NT][4], four[NT][4], eight[NT][4], sixteen[NT][4];
+  float two[1][4], four[1][4], eight[1][4], sixteen[1][4];
   for (int pair = 0; pair < count / 2; ++pair) {
-    float first[NT][4];
-    segment_sum<F, NT, SB>(tile, block, column_block, blocks, x, two_groups, at, first);
-    segment_sum<F, NT, SB>(tile, block + blocks, column_block + blocks, blocks, x, two_groups, at, acc);
-    add_to<NT>(acc, first);
-    block += 2 * blocks;
-    column_block += 2 * blocks;
+    float first[1][4];
+    const int block = pair * 2 * blocks;
+    segment_sum<F, 1, SB>(tile, block, column_block + block, blocks, x, 1, two_groups, at, first);
+    segment_sum<F, 1, SB>(tile, block + blocks, column_block + block + blocks, blocks, x, 1, two_groups, at, acc);
+    add_to<1>(acc, first);
     if ((pair & 1) == 0) {
-      copy_to<NT>(two, acc);
+      copy_to<1>(two, acc);
       continue;
     }
-    add_to<NT>(acc, two);
+    add_to<1>(acc, two);
     if ((pair & 2) == 0) {
-      copy_to<NT>(four, acc);
+      copy_to<1>(four, acc);
       continue;
     }
-    add_to<NT>(acc, four);
+    add_to<1>(acc, four);
     if ((pair & 4) == 0) {
-      copy_to<NT>(eight, acc);
+      copy_to<1>(eight, acc);
       continue;
     }
-    add_to<NT>(acc, eight);
+    add_to<1>(acc, eight);
     if ((pair & 8) == 0) {
-      copy_to<NT>(sixteen, acc);
+      copy_to<1>(sixteen, acc);
       continue;
     }
-    add_to<NT>(acc, sixteen);
+    add_to<1>(acc, sixteen);
   }
 }
 
