@@ -270,10 +270,12 @@ struct DownPlan {
   int32_t workers = 0;  // warps with a ring; 0: does not fit
   int32_t slots = 1;
   int32_t slot_bytes = 0;
-  int32_t results = 0;  // offset; 0: in device memory
+  int32_t results = 0;  // offset, of few rows
+  int32_t columns = 0;  // offset, of more
+  int32_t column_bytes = 0, column_stride = 0;
   int32_t total = 0;
 };
-/// The experts' weighted sum, and what is added to it.
+/// small: the experts' weighted sum, and what is added to it; else the experts' outputs.
 struct DownArgs {
   Step step;
   Group group;
@@ -288,12 +290,18 @@ struct DownArgs {
   Rows results;     // [routes, outputs] scratch
   Rows addend;      // may be null
   Rows out;
+  /// small: the norm of the rows that follows, written to `normed` and `norm_out` (each if not null).
+  bool norm = false;
+  const float* norm_weight = nullptr;
+  float eps = 0;
+  Rows norm_out;
+  Quantised normed;
   DownPlan plan;
 };
 void launch_down(Format format, bool small, const Geometry& geometry, const DownArgs& args, int sms,
                  cudaStream_t stream);
 /// Whether experts of these sizes fit the shared memory of launch_up and launch_down.
-bool experts_fit(Format pair_format, const Geometry& pair, const Geometry& down);
+bool experts_fit(Format pair_format, const Geometry& pair, Format down_format, const Geometry& down);
 
 /// Quantises [rows * per_row, blocks * 32] floats.
 struct QuantiseArgs {

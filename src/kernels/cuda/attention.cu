@@ -342,25 +342,37 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
   __syncthreads();
   if (!last) return;
   __threadfence();
-  const int padded = (dims + 31) / 32 * 32;
-  for (int i = tid; i < H * padded; i += kThreads) {
-    const int h = i / padded, d = i % padded;
-    const bool inside = d < dims;
-    const float* head = all + h * (dims + 2);
-    float m = __int_as_float(0xff800000);
-#pragma unroll 4
-    for (int s = 0; s < group_units; ++s) m = fmaxf(m, __ldcg(head + s * split_stride));
-    float sum = 0.0F, o = 0.0F;
-#pragma unroll 4
-    for (int s = 0; s < group_units; ++s) {
-      const float* of = head + s * split_stride;
-      const float w = numerics::exp<Ops>(__fsub_rn(__ldcg(of), m));
-      const float l = __ldcg(of + 1);
-      const float v = inside ? __ldcg(of + 2 + d) : 0.0F;
-      sum = s == 0 ? __fmul_rn(w, l) : __fmaf_rn(w, l, sum);
-      o = s == 0 ? __fmul_rn(w, v) : __fmaf_rn(w, v, o);
+  if (warp >= H) return;
+  // A warp a head. The weights of 32 splits at a time, a lane each; then every lane's dimensions.
+  const float* head = all + warp * (dims + 2);
+  float m = __int_as_float(0xff800000);
+  for (int s = lane; s < group_units; s += 32) m = fmaxf(m, __ldcg(head + s * split_stride));
+  m = key_float(__reduce_max_sync(kFullMask, float_key(m)));
+  for (int dim_base = 0; dim_base < dims; dim_base += 128) {
+    float sum = 0.0F, o[4] = {0.0F, 0.0F, 0.0F, 0.0F};
+    for (int first = 0; first < group_units; first += 32) {
+      const int count = min(32, group_units - first);
+      const float* mine = head + (first + min(lane, count - 1)) * split_stride;
+      const float my_w = numerics::exp<Ops>(__fsub_rn(__ldcg(mine), m)), my_l = __ldcg(mine + 1);
+#pragma unroll 2
+      for (int s = 0; s < count; ++s) {
+        const float w = __shfl_sync(kFullMask, my_w, s), l = __shfl_sync(kFullMask, my_l, s);
+        const float* values = head + (first + s) * split_stride + 2 + dim_base + lane;
+        const bool start = first + s == 0;
+        sum = start ? __fmul_rn(w, l) : __fmaf_rn(w, l, sum);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const float v = dim_base + e * 32 + lane < dims ? __ldcg(values + e * 32) : 0.0F;
+          o[e] = start ? __fmul_rn(w, v) : __fmaf_rn(w, v, o[e]);
+        }
+      }
     }
-    write_output(args, item.row, item.first_head + h, d, __fmul_rn(o, __fdiv_rn(1.0F, sum)), inside);
+    const float inverse = __fdiv_rn(1.0F, sum);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int d = dim_base + e * 32 + lane;
+      write_output(args, item.row, item.first_head + warp, d, __fmul_rn(o[e], inverse), d < dims);
+    }
   }
 }
 

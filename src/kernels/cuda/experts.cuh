@@ -5,9 +5,9 @@
 // through a ring of its own, so the only barrier is where the quarters meet; there a warp has one route's 32 outputs,
 // which are one quantised block.
 //
-// Down: a block owns 16 outputs and walks over all entries, a warp an entry at a time, each with a ring of its own; the
-// activations come straight from the L2 cache. At the end the block has everything the weighted sum of its outputs
-// needs, and adds the residual.
+// Down of at most 8 rows: a block owns 16 outputs and walks over all entries, a warp an entry at a time, each with a
+// ring of its own; the activations come straight from the L2 cache. At the end the block has everything the weighted
+// sum of its outputs needs, and adds the residual. With more rows that reads the activations too often.
 //
 // What bounds them: memory. Four warps to a pair because 16 rows by 2048 is 26 us of one warp's instructions.
 #pragma once
@@ -27,10 +27,10 @@ __host__ __device__ inline int up_partial_floats(int parts) {
   return 2 * (2 * parts * kPartFloats + 16);
 }
 
-template <Format F, int SB>
-__global__ void __launch_bounds__(kUpThreads, 2) up_kernel(const __grid_constant__ UpArgs args) {
+template <Format F, int SB, int PerSm>
+__global__ void __launch_bounds__(kUpThreads, PerSm) up_kernel(const __grid_constant__ UpArgs args) {
   extern __shared__ __align__(128) std::byte shared[];
-  __shared__ uint64_t full[kUpWarps][kUpSlots], arrived;
+  __shared__ uint64_t full[kUpWarps][kUpSlots], arrived, ready[2];
   const UpPlan& plan = args.plan;
   const int tid = static_cast<int>(threadIdx.x), warp = tid >> 5;
   const Lane at(tid & 31);
@@ -41,7 +41,11 @@ __global__ void __launch_bounds__(kUpThreads, 2) up_kernel(const __grid_constant
   float* partial = reinterpret_cast<float*>(shared + plan.partial);
   if (at.lane == 0) {
     for (int i = 0; i < plan.slots; ++i) barrier_init(&full[warp][i], 1);
-    if (warp == 0) barrier_init(&arrived, 1);
+    if (warp == 0) {
+      barrier_init(&arrived, 1);
+      barrier_init(&ready[0], kUpWarps);
+      barrier_init(&ready[1], kUpWarps);
+    }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
@@ -80,14 +84,13 @@ __global__ void __launch_bounds__(kUpThreads, 2) up_kernel(const __grid_constant
   };
 
   int entry = next_entry, unit = next_unit;
-  int size = 0, my_route = 0;  // of the entry; my_route: the column this warp finishes
+  int size = 0, route = 0;  // of the entry; route: of column `lane`
   uint32_t arrived_parity = 0;
   const auto take_entry = [&] {
     const int32_t* record = args.group.entries + entry * kEntryWords;
     size = record[1];
-    my_route = record[kEntryHeader + warp];
+    route = at.lane < kEntryColumns ? record[kEntryHeader + at.lane] : 0;
     if (warp != 0) return;
-    const int route = at.lane < kEntryColumns ? record[kEntryHeader + at.lane] : 0;
     if (at.lane == 0) barrier_expect(&arrived, static_cast<uint32_t>(size * plan.column_bytes));
     __syncwarp();
     if (at.lane < size) {
@@ -108,17 +111,38 @@ __global__ void __launch_bounds__(kUpThreads, 2) up_kernel(const __grid_constant
   const int chunk_blocks = plan.chunk_segments * args.segment_blocks;
   const int pair_floats = up_partial_floats(plan.parts) / 2;
   int slot = 0, buffer = 0;
-  uint32_t parity = 0;
-  for (int item = begin;;) {
+  uint32_t parity = 0, ready_parity = 0;
+  // The parts of an item meet after the next item's were computed, so that no warp waits for another: the sums of item
+  // i are stored after i - 1 was met, which saw that all warps had left i - 2, whose buffer i takes.
+  int pending = -1;  // unit
+  const auto meet = [&] {
+    barrier_wait(&ready[buffer ^ 1], ready_parity);
+    if (buffer == 0) ready_parity ^= 1;
+    // Columns go round, for there are fewer than warps more often than not.
+    const int column = (warp + pending * 4) & (kEntryColumns - 1);
+    const int64_t to = __shfl_sync(kFullMask, route, column);
+    if (column < size) {
+      const float* place = partial + (buffer ^ 1) * 2 * pair_floats + (at.lane >> 4) * pair_floats +
+                           column * kColumnFloats + (at.lane & 15);
+      const float gate = tree_of(place, kPartFloats, plan.parts);
+      const float up = tree_of(place + plan.parts * kPartFloats, kPartFloats, plan.parts);
+      const float active = args.act == Act::silu ? numerics::silu<Ops>(gate) : numerics::gelu_tanh<Ops>(gate);
+      quantise_block(__fmul_rn(active, up), at.lane, args.out, to, pending);
+    }
+    pending = -1;
+  };
+  for (int item = begin; item < end; ++item) {
+    float sums[2][4];
     if (working) {
-#pragma unroll 1
+#pragma unroll
       for (int matrix = 0; matrix < 2; ++matrix) {
         float acc[1][4], first[1][4], half[1][4];
 #pragma unroll 1
         for (int cut = 0; cut < plan.cuts; ++cut) {
           barrier_wait(&full[warp][slot], parity);
-          segments_tree<F, SB>(ring + slot * plan.chunk_bytes, (part * plan.cuts + cut) * chunk_blocks,
-                               args.segment_blocks, plan.chunk_segments, x, args.two_groups, at, acc);
+          segments_tree<F, SB, PerSm == 3 ? 2 : 4>(ring + slot * plan.chunk_bytes,
+                                                   (part * plan.cuts + cut) * chunk_blocks, args.segment_blocks,
+                                                   plan.chunk_segments, x, args.two_groups, at, acc);
           __syncwarp();
           if (at.lane == 0) fetch(slot);
           if (++slot == plan.slots) {
@@ -131,34 +155,38 @@ __global__ void __launch_bounds__(kUpThreads, 2) up_kernel(const __grid_constant
           if (cut == 1) copy_to<1>(half, acc);
           if ((cut & 1) == 0) copy_to<1>(first, acc);
         }
-        float* place = partial + buffer * 2 * pair_floats + pair * pair_floats +
-                       (matrix * plan.parts + part) * kPartFloats + at.t * 2 * kColumnFloats + at.g;
-        place[0] = acc[0][0];
-        place[kColumnFloats] = acc[0][1];
-        place[8] = acc[0][2];
-        place[kColumnFloats + 8] = acc[0][3];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[matrix][i] = acc[0][i];
       }
     }
-    // A warp that is two items ahead has passed the next barrier, so all have left this buffer.
-    __syncthreads();
-    if (warp < size) {
-      const float* place =
-          partial + buffer * 2 * pair_floats + (at.lane >> 4) * pair_floats + warp * kColumnFloats + (at.lane & 15);
-      const float gate = tree_of(place, kPartFloats, plan.parts);
-      const float up = tree_of(place + plan.parts * kPartFloats, kPartFloats, plan.parts);
-      const float active = args.act == Act::silu ? numerics::silu<Ops>(gate) : numerics::gelu_tanh<Ops>(gate);
-      quantise_block(__fmul_rn(active, up), at.lane, args.out, my_route, unit);
+    if (pending >= 0) meet();
+    if (working) {
+#pragma unroll
+      for (int matrix = 0; matrix < 2; ++matrix) {
+        float* place = partial + buffer * 2 * pair_floats + pair * pair_floats +
+                       (matrix * plan.parts + part) * kPartFloats + at.t * 2 * kColumnFloats + at.g;
+        place[0] = sums[matrix][0];
+        place[kColumnFloats] = sums[matrix][1];
+        place[8] = sums[matrix][2];
+        place[kColumnFloats + 8] = sums[matrix][3];
+      }
     }
+    __syncwarp();
+    if (at.lane == 0) barrier_arrive(&ready[buffer]);
     buffer ^= 1;
-    if (++item >= end) break;
+    pending = unit;
     if (++unit == args.units) {
       unit = 0;
       ++entry;
-      take_entry();  // all were done with the old columns at the barrier
-      barrier_wait(&arrived, arrived_parity);
-      arrived_parity ^= 1;
+      meet();  // and so all are done with the old columns
+      if (item + 1 < end) {
+        take_entry();
+        barrier_wait(&arrived, arrived_parity);
+        arrived_parity ^= 1;
+      }
     }
   }
+  if (pending >= 0) meet();
 }
 
 template <Format F, int SB>
@@ -202,17 +230,19 @@ __global__ void __launch_bounds__(kDownThreads, 1) down_kernel(const __grid_cons
   int slot = 0;
   uint32_t parity = 0;
   for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += grid) {
-    float* results = args.results.data + tile * kTileRows;
-    int64_t stride = args.results.stride;
-    if (plan.results > 0) {
-      results = reinterpret_cast<float*>(shared + plan.results);
-      stride = kTileRows;
-    }
-    for (int entry = warp; working && entry < count; entry += plan.workers) {
+    float* results = reinterpret_cast<float*>(shared + plan.results);
+    constexpr int64_t stride = kTileRows;
+    // Lane i of a record: the size in lane 31, the route of column i in the first lanes; read one entry ahead.
+    const auto read_record = [&](int entry) {
       const int32_t* record = args.group.entries + entry * kEntryWords;
-      const int size = record[1];
+      return entry >= count ? 0 : at.lane == 31 ? record[1] : record[kEntryHeader + (at.lane & 7)];
+    };
+    int ahead = working ? read_record(warp) : 0;
+    for (int entry = warp; working && entry < count; entry += plan.workers) {
+      const int size = __shfl_sync(kFullMask, ahead, 31);
       // Columns past the last read the first one's record; their sums are not used.
-      const int route = record[kEntryHeader + (at.lane < size ? at.lane : 0)];
+      const int route = __shfl_sync(kFullMask, ahead, at.lane < size ? at.lane : 0);
+      ahead = read_record(entry + plan.workers);
       const auto record_of = [&](int column) {
         return args.input.data + int64_t{__shfl_sync(kFullMask, route, column)} * args.input.stride;
       };
@@ -221,8 +251,8 @@ __global__ void __launch_bounds__(kDownThreads, 1) down_kernel(const __grid_cons
                              0, args.input.blocks * 4};
       barrier_wait(&full[warp][slot], parity);
       float acc[1][4];
-      segments_tree<F, SB>(ring + slot * plan.slot_bytes, 0, args.segment_blocks, args.segments, x, args.two_groups, at,
-                           acc);
+      segments_tree<F, SB, SB == 6 ? 4 : 0>(ring + slot * plan.slot_bytes, 0, args.segment_blocks, args.segments, x,
+                                            args.two_groups, at, acc);
       __syncwarp();
       if (at.lane == 0) fetch(slot);
       if (++slot == plan.slots) {
@@ -256,15 +286,146 @@ __global__ void __launch_bounds__(kDownThreads, 1) down_kernel(const __grid_cons
     }
     if (tile + grid < tiles) __syncthreads();
   }
+  if (!args.norm) return;
+
+  // The last block to finish normalises the rows and quantises them; all weights have left shared memory.
+  __shared__ int last;
+  __threadfence();
+  __syncthreads();
+  if (tid == 0) {
+    last = atomicAdd(args.group.counter, 1) == grid - 1;
+    if (last) *args.group.counter = 0;
+  }
+  __syncthreads();
+  if (!last) return;
+  __threadfence();
+  float* rows_here = reinterpret_cast<float*>(shared);
+  const int width = args.outputs;
+  for (int row = 0; row < rows; ++row) {
+    const float* source = args.out.data + int64_t{row} * args.out.stride;
+    for (int i = tid * 4; i < width; i += kDownThreads * 4)
+      *reinterpret_cast<float4*>(rows_here + row * width + i) = __ldcg(reinterpret_cast<const float4*>(source + i));
+  }
+  __syncthreads();
+  int sharing = kDownWarps;  // warps of a row
+  while (sharing > 1 && sharing * rows > kDownWarps) sharing /= 2;
+  const int row = warp / sharing;
+  if (row >= rows) return;
+  const float* mine = rows_here + row * width;
+  const float factor = norm_factor(squares16_shared(mine, width, at.lane), width, args.eps);
+#pragma unroll 4
+  for (int b = warp % sharing; b < width / 32; b += sharing) {
+    const int i = b * 32 + at.lane;
+    float y = __fmul_rn(mine[i], factor);
+    if (args.norm_weight != nullptr) y = __fmul_rn(y, args.norm_weight[i]);
+    if (args.norm_out.data != nullptr) args.norm_out.data[int64_t{row} * args.norm_out.stride + i] = y;
+    if (args.normed.data != nullptr) quantise_block(y, at.lane, args.normed, row, b);
+  }
+}
+
+/// More rows: a block takes a run of the tiles of all entries, a warp a tile at a time, and all warps share an entry's
+/// columns; the weighted sum is another kernel's.
+template <Format F, int SB>
+__global__ void __launch_bounds__(kDownThreads, 1) down_wide_kernel(const __grid_constant__ DownArgs args) {
+  extern __shared__ __align__(128) std::byte shared[];
+  __shared__ uint64_t full[kDownWarps][kDownSlots], arrived;
+  const DownPlan& plan = args.plan;
+  const int tid = static_cast<int>(threadIdx.x), warp = tid >> 5;
+  const Lane at(tid & 31);
+  const bool working = warp < plan.workers;
+  std::byte* ring = shared + warp * plan.slots * plan.slot_bytes;
+  std::byte* columns = shared + plan.columns;
+  if (at.lane == 0) {
+    if (working) {
+      for (int i = 0; i < plan.slots; ++i) barrier_init(&full[warp][i], 1);
+    }
+    if (warp == 0) barrier_init(&arrived, 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  constexpr int kEntryWords = kEntryHeader + kEntryColumns;
+  const int tiles = (args.outputs + kTileRows - 1) / kTileRows;
+  const int block = static_cast<int>(blockIdx.x), grid = static_cast<int>(gridDim.x);
+  // The routes are older than the kernel before this one, so the first weights need not wait; see wait_and_pass_on.
+  const int total = *args.group.count * tiles;
+  const int begin = static_cast<int>(int64_t{total} * block / grid);
+  const int end = static_cast<int>(int64_t{total} * (block + 1) / grid);
+  const int first_entry = begin / tiles;
+  const auto tile_end = [&](int entry) { return min(tiles, end - entry * tiles); };
+  int next_entry = first_entry, next = begin - first_entry * tiles + warp;
+  const std::byte* source = nullptr;
+  const auto settle = [&] {  // on the next tile that exists; source is null at the end
+    source = nullptr;
+    while (next_entry * tiles < end && next >= tile_end(next_entry)) {
+      ++next_entry;
+      next = warp;
+    }
+    if (next_entry * tiles < end)
+      source = args.weights + args.group.entries[next_entry * kEntryWords] * args.matrix_bytes;
+  };
+  const auto fetch = [&](int slot) {
+    if (source == nullptr) return;
+    barrier_expect(&full[warp][slot], static_cast<uint32_t>(args.tile_bytes));
+    bulk_copy(ring + slot * plan.slot_bytes, source + int64_t{next} * args.tile_bytes,
+              static_cast<uint32_t>(args.tile_bytes), &full[warp][slot]);
+    next += plan.workers;
+    if (next >= tile_end(next_entry)) settle();
+  };
+  if (working && at.lane == 0 && begin < end) {
+    settle();
+    for (int i = 0; i < plan.slots; ++i) fetch(i);
+  }
+  wait_and_pass_on();
+  const ColumnPointers x = columns_at(columns, plan.column_stride, args.input.blocks, at);
+  int slot = 0;
+  uint32_t parity = 0, arrived_parity = 0;
+  for (int entry = first_entry; entry * tiles < end; ++entry) {
+    const int32_t* record = args.group.entries + entry * kEntryWords;
+    const int size = record[1];
+    const int route = at.lane < kEntryColumns ? record[kEntryHeader + at.lane] : 0;
+    if (entry != first_entry) __syncthreads();  // all are done with the old columns
+    if (warp == 0) {
+      if (at.lane == 0) barrier_expect(&arrived, static_cast<uint32_t>(size * plan.column_bytes));
+      __syncwarp();
+      if (at.lane < size) {
+        bulk_copy(columns + at.lane * plan.column_stride, args.input.data + int64_t{route} * args.input.stride,
+                  static_cast<uint32_t>(plan.column_bytes), &arrived);
+      }
+    }
+    const int64_t to0 = __shfl_sync(kFullMask, route, at.t * 2), to1 = __shfl_sync(kFullMask, route, at.t * 2 + 1);
+    barrier_wait(&arrived, arrived_parity);
+    arrived_parity ^= 1;
+    const int last = tile_end(entry);
+    for (int tile = max(begin - entry * tiles, 0) + warp; working && tile < last; tile += plan.workers) {
+      barrier_wait(&full[warp][slot], parity);
+      float acc[1][4];
+      segments_tree<F, SB, SB == 6 ? 4 : 0>(ring + slot * plan.slot_bytes, 0, args.segment_blocks, args.segments, x,
+                                            args.two_groups, at, acc);
+      __syncwarp();
+      if (at.lane == 0) fetch(slot);
+      if (++slot == plan.slots) {
+        slot = 0;
+        parity ^= 1;
+      }
+      const int output = tile * kTileRows + at.g;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int row = output + (i >> 1) * 8;
+        if (at.t * 2 + (i & 1) < size && row < args.outputs)
+          args.results.data[((i & 1) != 0 ? to1 : to0) * args.results.stride + row] = acc[0][i];
+      }
+    }
+  }
 }
 
 /// Shared memory of gate/up within `limit` bytes; slots = 0 when it does not fit.
-inline UpPlan up_plan(const FormatShape& shape, bool with_sums, const Geometry& g, int limit) {
+inline UpPlan up_plan_within(const FormatShape& shape, bool with_sums, const Geometry& g, int limit) {
   UpPlan plan;
   const int supers = g.blocks / shape.super_blocks;
   for (plan.parts = 4; plan.parts > 1 && (g.segments % plan.parts != 0 || supers % plan.parts != 0);) plan.parts /= 2;
   plan.column_bytes = record_bytes(g.blocks, with_sums);
   plan.column_stride = shared_record(g.blocks, with_sums);
+  plan.per_sm = limit == kSharedThree ? 3 : limit == kSharedTwo ? 2 : 1;
   const int fixed = 8 * plan.column_stride + 2 * up_partial_floats(plan.parts) * 4;
   for (plan.cuts = 1; plan.cuts <= 4; plan.cuts *= 2) {
     const int pieces = plan.parts * plan.cuts;
@@ -272,7 +433,7 @@ inline UpPlan up_plan(const FormatShape& shape, bool with_sums, const Geometry& 
     plan.chunk_segments = g.segments / pieces;
     plan.chunk_bytes = g.tile_bytes / pieces;
     const int slots = (limit - fixed) / (kUpWarps * plan.chunk_bytes);
-    if (limit <= fixed || slots < (plan.cuts == 1 ? 2 : 3)) continue;
+    if (limit <= fixed || slots < 2) continue;
     plan.slots = slots < kUpSlots ? slots : kUpSlots;
     plan.columns = kUpWarps * plan.slots * plan.chunk_bytes;
     plan.partial = plan.columns + 8 * plan.column_stride;
@@ -282,58 +443,69 @@ inline UpPlan up_plan(const FormatShape& shape, bool with_sums, const Geometry& 
   plan.slots = 0;
   return plan;
 }
-inline UpPlan up_plan(const FormatShape& shape, bool with_sums, const Geometry& g) {
-  UpPlan plan = up_plan(shape, with_sums, g, kSharedTwo);
-  plan.per_sm = 2;
-  if (plan.slots > 0) return plan;
-  return up_plan(shape, with_sums, g, kSharedOne);
+/// three: more warps hide latency where a block has an item or two, else larger chunks are better.
+inline UpPlan up_plan(const FormatShape& shape, bool with_sums, const Geometry& g, bool three) {
+  for (int limit : {kSharedThree, kSharedTwo}) {
+    if (limit == kSharedThree && !three) continue;
+    const UpPlan plan = up_plan_within(shape, with_sums, g, limit);
+    if (plan.slots > 0) return plan;
+  }
+  return up_plan_within(shape, with_sums, g, kSharedOne);
 }
 
-/// small_routes > 0: results stay in shared memory.
-inline DownPlan down_plan(const Geometry& g, int small_routes, int limit) {
+/// small_routes > 0: results stay in shared memory; 0: for down_wide_kernel.
+inline DownPlan down_plan(bool with_sums, const Geometry& g, int small_routes, int limit) {
   DownPlan plan;
   plan.slot_bytes = (g.tile_bytes + 127) / 128 * 128;
-  const int results = small_routes * kTileRows * 4;
-  const int slots = limit > results ? (limit - results) / plan.slot_bytes : 0;
+  plan.column_bytes = record_bytes(g.blocks, with_sums);
+  plan.column_stride = shared_record(g.blocks, with_sums);
+  const int rest = small_routes > 0 ? small_routes * kTileRows * 4 : kEntryColumns * plan.column_stride;
+  const int slots = limit > rest ? (limit - rest) / plan.slot_bytes : 0;
   plan.workers = slots < kDownWarps ? slots : kDownWarps;
   plan.slots = slots / kDownWarps;
   if (plan.slots < 1) plan.slots = 1;
   if (plan.slots > kDownSlots) plan.slots = kDownSlots;
-  plan.results = small_routes > 0 ? plan.workers * plan.slots * plan.slot_bytes : 0;
-  plan.total = plan.workers * plan.slots * plan.slot_bytes + results;
+  plan.results = plan.columns = plan.workers * plan.slots * plan.slot_bytes;
+  plan.total = plan.columns + rest;
   return plan;
 }
 
 template <Format F>
 void launch_up_format(bool small, const Geometry& geometry, UpArgs args, int sms, cudaStream_t stream) {
-  args.plan = up_plan(shape_of(F), Block<F>::kSums, geometry);
-  if (small) args.plan.per_sm = 1;
+  args.plan = up_plan(shape_of(F), Block<F>::kSums, geometry, small);
   args.segment_blocks = geometry.segment_blocks;
+  const bool usual = geometry.segment_blocks == 4 && args.plan.chunk_segments == (args.plan.per_sm == 3 ? 2 : 4);
   const auto start = [&](auto* kernel) {
-    launch("gate and up", kernel, sms * args.plan.per_sm, kUpThreads, static_cast<size_t>(args.plan.total), stream,
-           args);
+    launch("gate and up", kernel, sms * (usual || args.plan.per_sm < 2 ? args.plan.per_sm : 2), kUpThreads,
+           static_cast<size_t>(args.plan.total), stream, args);
   };
-  if (geometry.segment_blocks == 4) {
-    start(&up_kernel<F, 4>);
+  if (usual && args.plan.per_sm == 3) {
+    start(&up_kernel<F, 4, 3>);
+  } else if (usual) {
+    start(&up_kernel<F, 4, 2>);
   } else {
-    start(&up_kernel<F, 0>);
+    start(&up_kernel<F, 0, 2>);
   }
 }
 
 template <Format F>
 void launch_down_format(bool small, const Geometry& geometry, DownArgs args, int sms, cudaStream_t stream) {
-  args.plan = down_plan(geometry, small ? args.step.max_rows * args.top_k : 0, kSharedOne);
+  args.plan = down_plan(Block<F>::kSums, geometry, small ? args.step.max_rows * args.top_k : 0, kSharedOne);
+  if (small && args.norm) {
+    const int rows = args.step.max_rows * args.outputs * 4;
+    if (args.plan.total < rows) args.plan.total = rows;
+  }
   args.segments = geometry.segments;
   args.segment_blocks = geometry.segment_blocks;
-  const auto start = [&](auto* kernel) {
-    launch("down", kernel, sms, kDownThreads, static_cast<size_t>(args.plan.total), stream, args);
+  const auto start = [&](auto* few, auto* wide) {
+    launch("down", small ? few : wide, sms, kDownThreads, static_cast<size_t>(args.plan.total), stream, args);
   };
-  if (geometry.segment_blocks == 6) {
-    start(&down_kernel<F, 6>);
+  if (geometry.segment_blocks == 6 && geometry.segments == 4) {
+    start(&down_kernel<F, 6>, &down_wide_kernel<F, 6>);
   } else if (geometry.segment_blocks == 4) {
-    start(&down_kernel<F, 4>);
+    start(&down_kernel<F, 4>, &down_wide_kernel<F, 4>);
   } else {
-    start(&down_kernel<F, 0>);
+    start(&down_kernel<F, 0>, &down_wide_kernel<F, 0>);
   }
 }
 

@@ -15,6 +15,7 @@ __device__ __forceinline__ void head_row(const HeadInput& in, int head, int dims
     prefetch(cosines + lane * 32);
     prefetch(sines + lane * 32);
   }
+#pragma unroll 4
   for (int i = lane; i < dims; i += 32) x[i] = source[i];
   __syncwarp();
   if (in.norm) {

@@ -46,9 +46,10 @@ bool stream_fits(Format format, const Geometry& geometry) {
   return stream_plan(geometry, 1, 1, with_sums(format)).total <= kSharedOne;
 }
 
-bool experts_fit(Format pair_format, const Geometry& pair, const Geometry& down) {
-  return up_plan(shape_of(pair_format), with_sums(pair_format), pair).slots > 0 &&
-         down_plan(down, 8 * kMaxTopK, kSharedOne).workers > 0;
+bool experts_fit(Format pair_format, const Geometry& pair, Format down_format, const Geometry& down) {
+  return up_plan(shape_of(pair_format), with_sums(pair_format), pair, false).slots > 0 &&
+         down_plan(with_sums(down_format), down, 8 * kMaxTopK, kSharedOne).workers > 0 &&
+         down_plan(with_sums(down_format), down, 0, kSharedOne).workers > 0;
 }
 
 void launch_stream(Format format, bool wide, const LinearArgs& args, int sms, cudaStream_t stream) {

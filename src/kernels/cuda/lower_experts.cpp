@@ -52,7 +52,7 @@ bool Lowering::experts_stream() const {
     const Format up = experts->gate->type == experts->up->type ? format_of(experts->gate->type) : Format::generic;
     const Format down = format_of(experts->down->type);
     const auto blocks = [](const Weight& w) { return static_cast<int>(w.cols / 32); };
-    if (!experts_fit(up, make_geometry(up, experts->gate->rows, blocks(*experts->gate), 2),
+    if (!experts_fit(up, make_geometry(up, experts->gate->rows, blocks(*experts->gate), 2), down,
                      make_geometry(down, experts->down->rows, blocks(*experts->down), 1)))
       return false;
   }
@@ -196,7 +196,8 @@ Expected<void> Lowering::emit(size_t i, const op::Experts& experts) {
   few_up.input = up.input;
   few_up.out = hq;
 
-  DownArgs few_down;
+  const auto few = std::make_shared<DownArgs>();  // emit_rows adds the norm
+  DownArgs& few_down = *few;
   few_down.group = group_;
   few_down.weights = down.data;
   few_down.matrix_bytes = int64_t{down.geometry.tiles} * down.geometry.tile_bytes;
@@ -238,18 +239,19 @@ Expected<void> Lowering::emit(size_t i, const op::Experts& experts) {
       launch_up(up_format, l.variant == Variant::small, up.geometry, few_up, l.sms, l.stream);
     }
   });
-  add("down", [quantise, out, few_down, down_format, streams](const Launcher& l) mutable {
+  add("down", [quantise, out, few, down_format, streams](const Launcher& l) mutable {
     if (l.variant == Variant::tiles || !streams) {
       out.step = l.step;
       quantise.step = l.step;
       launch_quantise(quantise, l.sms, l.stream);
       launch_tiles(down_format, Mode::down, out, l.sms, l.stream);
     } else {
-      few_down.step = l.step;
-      launch_down(down_format, l.variant == Variant::small, out.geometry, few_down, l.sms, l.stream);
+      DownArgs down = *few;
+      down.step = l.step;
+      launch_down(down_format, l.variant == Variant::small, out.geometry, down, l.sms, l.stream);
     }
   });
-  return emit_rows(i, sum, output, streams ? &few_down.out : nullptr);
+  return emit_rows(i, sum, output, streams ? few.get() : nullptr);
 }
 
 }  // namespace cohort::cuda

@@ -4,7 +4,7 @@
 
 namespace cohort::cuda {
 
-Expected<void> Lowering::emit_rows(size_t at, RowArgs args, ValueId output, const Rows* few_rows) {
+Expected<void> Lowering::emit_rows(size_t at, RowArgs args, ValueId output, DownArgs* few) {
   args.width = info(output).width;
   args.sampled = sampled(output);
   if (args.width % 4 != 0 || args.width > 48 << 10) {
@@ -22,7 +22,7 @@ Expected<void> Lowering::emit_rows(size_t at, RowArgs args, ValueId output, cons
     break;
   }
   const bool only_norm = norm != nullptr && consumers_[index(output)].size() == 1;
-  if (few_rows != nullptr || (!only_norm && (needs_floats(output) || norm != nullptr))) {
+  if (few != nullptr || (!only_norm && (needs_floats(output) || norm != nullptr))) {
     COHORT_ASSIGN(args.sum_out, make_floats(output));
   }
   if (norm != nullptr) {
@@ -36,7 +36,7 @@ Expected<void> Lowering::emit_rows(size_t at, RowArgs args, ValueId output, cons
   if (needs_quantised(normed)) {
     COHORT_ASSIGN(args.quantised, make_quantised(normed));
   }
-  if (few_rows == nullptr) {
+  if (few == nullptr) {
     add("rows", [args](const Launcher& l) mutable {
       args.step = l.step;
       launch_rows(args, l.sms, l.stream);
@@ -45,12 +45,17 @@ Expected<void> Lowering::emit_rows(size_t at, RowArgs args, ValueId output, cons
   }
   RowArgs ready = args;  // the sum is there: only what follows
   ready.expert_output = nullptr;
-  ready.input = *few_rows;
+  ready.input = few->out;
   ready.sum_out = {};
-  const bool nothing = !ready.norm && ready.quantised.data == nullptr;
+  few->norm = ready.norm && args.width % 32 == 0 && args.width <= 4096;
+  few->norm_weight = ready.norm_weight;
+  few->eps = ready.eps;
+  few->norm_out = ready.norm_out;
+  few->normed = ready.quantised;
+  const bool nothing = few->norm || (!ready.norm && ready.quantised.data == nullptr);
   add("combine", [args, ready, nothing](const Launcher& l) {
-    RowArgs a = l.variant == Variant::tiles ? args : ready;
-    if (nothing && l.variant != Variant::tiles) return;
+    if (nothing && l.variant == Variant::small) return;
+    RowArgs a = l.variant == Variant::small ? ready : args;
     a.step = l.step;
     launch_rows(a, l.sms, l.stream);
   });

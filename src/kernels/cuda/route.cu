@@ -150,33 +150,35 @@ __global__ void __launch_bounds__(kRouterThreads) router_kernel(const __grid_con
   barrier_wait(&rows_here, 0);
   const bool active = row < rows;
   const float* my_x = x + row * (k + kRowGap) + lane;
-  float factor = 1.0F;
   if (args.norm) {
     float sum = 0.0F;
     if (active) {
 #pragma unroll 16
       for (int i = 0; i < k; i += 16) sum = __fmaf_rn(my_x[i], my_x[i], sum);
     }
-    factor = norm_factor(tree16(sum), k, args.eps);
+    const float factor = norm_factor(tree16(sum), k, args.eps);
     if (active && lane == 0) factors[row] = factor;
     __syncthreads();
+#pragma unroll 4
+    for (int i = tid; i < rows * k; i += kRouterThreads) {
+      const int r = i / k, at = i - r * k;
+      float& value = x[r * (k + kRowGap) + at];
+      const float y = __fmul_rn(value, factors[r]);
+      value = args.norm_weight != nullptr ? __fmul_rn(y, norm_weight[at]) : y;
+    }
+    __syncthreads();
   }
-  const auto normed = [&](float value, float by, int i) {
-    if (!args.norm) return value;
-    const float y = __fmul_rn(value, by);
-    return args.norm_weight != nullptr ? __fmul_rn(y, norm_weight[i]) : y;
-  };
   uint32_t parity = 1;
   for (int expert = static_cast<int>(blockIdx.x);;) {
     float sum = 0.0F;
     if (active) {
-#pragma unroll 4
+#pragma unroll 8
       for (int i = 0; i < k; i += 64) {
         const float4 weight = *reinterpret_cast<const float4*>(w + i + lane * 4);
-        sum = __fmaf_rn(normed(my_x[i], factor, i + lane), weight.x, sum);
-        sum = __fmaf_rn(normed(my_x[i + 16], factor, i + 16 + lane), weight.y, sum);
-        sum = __fmaf_rn(normed(my_x[i + 32], factor, i + 32 + lane), weight.z, sum);
-        sum = __fmaf_rn(normed(my_x[i + 48], factor, i + 48 + lane), weight.w, sum);
+        sum = __fmaf_rn(my_x[i], weight.x, sum);
+        sum = __fmaf_rn(my_x[i + 16], weight.y, sum);
+        sum = __fmaf_rn(my_x[i + 32], weight.z, sum);
+        sum = __fmaf_rn(my_x[i + 48], weight.w, sum);
       }
     }
     sum = tree16(sum);
@@ -196,7 +198,7 @@ __global__ void __launch_bounds__(kRouterThreads) router_kernel(const __grid_con
   const int step = static_cast<int>(gridDim.x) * (kRouterThreads / 32);
   for (int job = static_cast<int>(blockIdx.x) * (kRouterThreads / 32) + (tid >> 5); job < rows * blocks; job += step) {
     const int r = job / blocks, b = job % blocks, i = b * 32 + in_block;
-    const float y = normed(x[r * (k + kRowGap) + i], factors[r], i);
+    const float y = x[r * (k + kRowGap) + i];
     if (args.norm_out.data != nullptr) args.norm_out.data[int64_t{r} * args.norm_out.stride + i] = y;
     if (args.quantised.data != nullptr) quantise_block(y, in_block, args.quantised, r, b);
   }
@@ -204,7 +206,7 @@ __global__ void __launch_bounds__(kRouterThreads) router_kernel(const __grid_con
 
 /// Softmax over a row's logits and its top k, by one warp; K = experts / 32, rounded up. p: scratch for the experts.
 template <int K>
-__device__ void select_experts(const RouteArgs& args, int row, float* p) {
+__device__ void select_experts(const RouteArgs& args, int row, float* p, int* chosen_experts) {
   const int lane = static_cast<int>(threadIdx.x & 31);
   const float* logits = args.logits + int64_t{row} * args.experts;
   float x[K];
@@ -264,20 +266,26 @@ __device__ void select_experts(const RouteArgs& args, int row, float* p) {
     float w = args.renormalise ? __fdiv_rn(weight, total) : weight;
     if (args.expert_scale != nullptr) w = __fmul_rn(w, args.expert_scale[expert]);
     const int64_t at = int64_t{row} * args.top_k + lane;
-    args.group.slot_expert[at] = expert;
+    if (chosen_experts != nullptr) {
+      chosen_experts[at] = expert;
+    } else {
+      args.group.slot_expert[at] = expert;
+    }
     args.group.slot_weight[at] = w;
   }
 }
 
-/// Sorts the step's routes by expert and cuts them into entries. counts: [experts * 2] ints of shared memory.
-__device__ void group_routes(const RouteArgs& args, int rows, int* counts) {
+/// Sorts the step's routes by expert and cuts them into entries. chosen: the routes' experts, null: in device memory.
+/// counts: [experts * 2] ints of shared memory.
+__device__ void group_routes(const RouteArgs& args, int rows, const int* chosen, int* counts) {
   const int tid = static_cast<int>(threadIdx.x);
   const int routes = rows * args.top_k;
   const int words = kEntryHeader + args.cap;
   int* first_entry = counts + args.experts;
   for (int e = tid; e < args.experts; e += kSelectThreads) counts[e] = 0;
   __syncthreads();
-  for (int i = tid; i < routes; i += kSelectThreads) atomicAdd(&counts[__ldcg(args.group.slot_expert + i)], 1);
+  const auto expert_of = [&](int i) { return chosen != nullptr ? chosen[i] : __ldcg(args.group.slot_expert + i); };
+  for (int i = tid; i < routes; i += kSelectThreads) atomicAdd(&counts[expert_of(i)], 1);
   __syncthreads();
   if (tid < 32) {
     // Prefix sums of entries and touched experts, 32 experts at a time.
@@ -312,7 +320,7 @@ __device__ void group_routes(const RouteArgs& args, int rows, int* counts) {
   __syncthreads();
   // The order inside an entry is free: each route is computed on its own.
   for (int i = tid; i < routes; i += kSelectThreads) {
-    const int e = __ldcg(args.group.slot_expert + i);
+    const int e = expert_of(i);
     const int place = atomicAdd(&counts[e], 1);
     args.group.entries[int64_t{first_entry[e] + place / args.cap} * words + kEntryHeader + place % args.cap] = i;
   }
@@ -322,13 +330,29 @@ __device__ void group_routes(const RouteArgs& args, int rows, int* counts) {
 template <int K>
 __global__ void __launch_bounds__(kSelectThreads) select_kernel(const __grid_constant__ RouteArgs args) {
   extern __shared__ __align__(128) float buffer[];  // [warps][experts], then the counts
-  __shared__ int last;
+  __shared__ int last, chosen[kRouterRows * kMaxTopK];
   const int tid = static_cast<int>(threadIdx.x), warp = tid >> 5;
   const int rows = args.step.header[kRows];
   wait_and_pass_on();
+  int* local = rows <= kRouterRows && gridDim.x == 1 ? chosen : nullptr;
   constexpr int kWarps = kSelectThreads / 32;
   for (int row = static_cast<int>(blockIdx.x) * kWarps + warp; row < rows; row += static_cast<int>(gridDim.x) * kWarps)
-    select_experts<K>(args, row, buffer + warp * args.experts);
+    select_experts<K>(args, row, buffer + warp * args.experts, local);
+  if (local != nullptr && rows == 1) {  // every route is an entry
+    if (tid >= 32) return;
+    __syncwarp();
+    if (tid < args.top_k) {
+      int32_t* record = args.group.entries + tid * (kEntryHeader + args.cap);
+      record[0] = chosen[tid];
+      record[1] = 1;
+      record[kEntryHeader] = tid;
+    }
+    if (tid == 0) {
+      *args.group.count = args.top_k;
+      *args.group.distinct += args.top_k;
+    }
+    return;
+  }
   if (gridDim.x > 1) {
     __threadfence();
     __syncthreads();
@@ -340,7 +364,7 @@ __global__ void __launch_bounds__(kSelectThreads) select_kernel(const __grid_con
   } else {
     __syncthreads();
   }
-  group_routes(args, rows, reinterpret_cast<int*>(buffer));
+  group_routes(args, rows, local, reinterpret_cast<int*>(buffer));
 }
 
 template <int PerThread>

@@ -6,7 +6,8 @@
 
 namespace cohort::cuda {
 
-inline constexpr int kSharedTwo = 113 << 10;  // of each of two blocks on an SM
+inline constexpr int kSharedThree = 76400;  // of each of three blocks on an SM
+inline constexpr int kSharedTwo = 113 << 10;
 inline constexpr int kSharedOne = 226 << 10;
 
 /// Where a lane reads its columns' records: the values of column g and the scales of columns 2t and 2t + 1, of the
@@ -110,11 +111,31 @@ __device__ __forceinline__ void copy_to(float (&to)[NT][4], const float (&from)[
   }
 }
 
+/// The tree over Count segments, all of it straight-line code.
+template <Format F, int SB, int Count>
+__device__ __forceinline__ void segments_tree_of(const std::byte* tile, int block, int column_block,
+                                                 const ColumnPointers& x, bool two_groups, Lane at,
+                                                 float (&acc)[1][4]) {
+  if constexpr (Count == 1) {
+    segment_sum<F, 1, SB>(tile, block, column_block, SB, x, 1, two_groups, at, acc);
+  } else {
+    constexpr int kHalf = Count / 2;
+    float first[1][4];
+    segments_tree_of<F, SB, kHalf>(tile, block, column_block, x, two_groups, at, first);
+    segments_tree_of<F, SB, kHalf>(tile, block + kHalf * SB, column_block + kHalf * SB, x, two_groups, at, acc);
+    add_to<1>(acc, first);
+  }
+}
+
 /// The tree over `count` (a power of two, at most 32) segments of one 8-column group: pairs stand side by side as
-/// independent work; above them it runs like a binary counter.
-template <Format F, int SB>
+/// independent work; above them it runs like a binary counter. Count: `count` when known at compile time, else 0.
+template <Format F, int SB, int Count>
 __device__ __forceinline__ void segments_tree(const std::byte* tile, int column_block, int segment_blocks, int count,
                                               const ColumnPointers& x, bool two_groups, Lane at, float (&acc)[1][4]) {
+  if constexpr (SB > 0 && Count > 0) {
+    segments_tree_of<F, SB, Count>(tile, 0, column_block, x, two_groups, at, acc);
+    return;
+  }
   const int blocks = SB > 0 ? SB : segment_blocks;
   if (count == 1) {
     segment_sum<F, 1, SB>(tile, 0, column_block, blocks, x, 1, two_groups, at, acc);
