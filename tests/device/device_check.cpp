@@ -194,7 +194,44 @@ bool check_bits(const Shape& shape, const Types& types, TensorType cache, int32_
               difference.different > 0 ? "  first: " : "", difference.first.c_str(),
               difference.different > 0 ? "  rows:" : "", difference.different > 0 ? sizes.c_str() : "");
   std::fflush(stdout);
+  if (device->submissions() != 1) {
+    std::printf("%-34s a step took %lld submissions instead of one\n", label,
+                static_cast<long long>(device->submissions()));
+    return false;
+  }
   return difference.different == 0;
+}
+
+/// With the graph a step is one submission; with the off-switch every kernel is its own, and the bits are the same.
+bool check_launches(const Shape& shape, const Types& types) {
+  SyntheticModel model(shape, types, 17, false);
+  std::vector<std::vector<float>> logits;
+  bool good = true;
+  for (bool graph : {true, false}) {
+    CudaOptions options;
+    options.threads = threads();
+    options.max_rows = 256;
+    options.graph = graph;
+    auto device = must(make_cuda_backend(model.program(), options));
+    const int32_t pages = Streams::pages_for(9, 40);
+    must(device->allocate_cache(TensorType::f16, pages));
+    Streams streams(9, 40, pages);
+    for (int32_t rows : {200, 1, 9}) {
+      Batch batch;
+      if (rows == 200) {
+        for (int32_t s = 0; s < 9; ++s) streams.append(batch, s, tokens(s, 0, 22, shape.vocabulary), true);
+      } else {
+        for (int32_t s = 0; s < rows; ++s) streams.append(batch, s, tokens(s, 22, 1, shape.vocabulary), true);
+      }
+      std::vector<float> out(batch.sampled_rows.size() * static_cast<size_t>(shape.vocabulary));
+      must(device->run(batch, out));
+      logits.push_back(std::move(out));
+      good &= device->submissions() == (graph ? 1 : device->kernels());
+    }
+  }
+  for (size_t i = 0; i < 3; ++i) good &= std::memcmp(logits[i].data(), logits[i + 3].data(), logits[i].size() * 4) == 0;
+  std::printf("launches: with the graph one a step, without it one a kernel, same bits: %s\n", good ? "yes" : "NO");
+  return good;
 }
 
 constexpr TensorType Q4 = TensorType::q4_0, Q8 = TensorType::q8_0, K4 = TensorType::q4_k, K6 = TensorType::q6_k;
@@ -209,7 +246,7 @@ bool all_bits(bool quick) {
   const Shape kquant = {"kquant", 2, 512, 8, 2, 64, 256, 16, 4, 256, 1024};
   const Shape gemma = {"gemma", 1, 2816, 4, 2, 256, 704, 16, 8, 256, 1024, 100};
   const Shape wide = {"wide", 1, 256, 64, 4, 64, 256, 8, 2, 256, 1024};
-  bool good = true;
+  bool good = check_launches(small, {Q4, Q4, Q4, Q4, Q4});
   const auto check = [&](const Shape& s, const Types& t, TensorType cache, int32_t prompt, const char* label) {
     good &= check_bits(s, t, cache, prompt, label);
   };

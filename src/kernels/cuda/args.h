@@ -290,12 +290,6 @@ struct DownArgs {
   Rows results;     // [routes, outputs] scratch
   Rows addend;      // may be null
   Rows out;
-  /// small: the norm of the rows that follows, written to `normed` and `norm_out` (each if not null).
-  bool norm = false;
-  const float* norm_weight = nullptr;
-  float eps = 0;
-  Rows norm_out;
-  Quantised normed;
   DownPlan plan;
 };
 void launch_down(Format format, bool small, const Geometry& geometry, const DownArgs& args, int sms,

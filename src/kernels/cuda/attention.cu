@@ -458,9 +458,9 @@ void launch_typed(const AttentionArgs& args, int sms, cudaStream_t stream) {
   const AttentionLayout staged(args.head_dim, kBytes, true), in_place(args.head_dim, kBytes, false);
   const int grid = sms * kBlocksPerSm;
   if (staged.total <= 220 << 10) {
-    launch("attention", &attention_kernel<T, true>, grid, kThreads, static_cast<size_t>(staged.total), stream, args);
+    launch(&attention_kernel<T, true>, grid, kThreads, static_cast<size_t>(staged.total), stream, args);
   } else {
-    launch("attention", &attention_kernel<T, false>, grid, kThreads, static_cast<size_t>(in_place.total), stream, args);
+    launch(&attention_kernel<T, false>, grid, kThreads, static_cast<size_t>(in_place.total), stream, args);
   }
 }
 

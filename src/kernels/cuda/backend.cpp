@@ -360,8 +360,12 @@ class Backend final : public CudaBackend {
     if (graph.exec != nullptr) return &graph;
     COHORT_TRY(check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capturing a step"));
     launch_all(variant, decode, greedy);
+    const cudaError_t launched = cudaGetLastError();
     cudaGraph_t captured = nullptr;
-    COHORT_TRY(check(cudaStreamEndCapture(stream_, &captured), "capturing a step"));
+    const cudaError_t ended = cudaStreamEndCapture(stream_, &captured);
+    if (launched != cudaSuccess && captured != nullptr) cudaGraphDestroy(captured);
+    COHORT_TRY(check(launched, "launching a step's kernels"));
+    COHORT_TRY(check(ended, "capturing a step"));
     size_t nodes = 0;
     cudaGraphGetNodes(captured, nullptr, &nodes);
     const cudaError_t error = cudaGraphInstantiate(&graph.exec, captured, 0);
@@ -398,6 +402,7 @@ class Backend final : public CudaBackend {
         ++submissions_;
       } else {
         launch_all(variant, decode, greedy);
+        COHORT_TRY(check(cudaGetLastError(), "launching a step's kernels"));
         submissions_ += graph->kernels;
       }
       const int32_t count = sampled_end - sampled;

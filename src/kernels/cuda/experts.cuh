@@ -286,41 +286,6 @@ __global__ void __launch_bounds__(kDownThreads, 1) down_kernel(const __grid_cons
     }
     if (tile + grid < tiles) __syncthreads();
   }
-  if (!args.norm) return;
-
-  // The last block to finish normalises the rows and quantises them; all weights have left shared memory.
-  __shared__ int last;
-  __threadfence();
-  __syncthreads();
-  if (tid == 0) {
-    last = atomicAdd(args.group.counter, 1) == grid - 1;
-    if (last) *args.group.counter = 0;
-  }
-  __syncthreads();
-  if (!last) return;
-  __threadfence();
-  float* rows_here = reinterpret_cast<float*>(shared);
-  const int width = args.outputs;
-  for (int row = 0; row < rows; ++row) {
-    const float* source = args.out.data + int64_t{row} * args.out.stride;
-    for (int i = tid * 4; i < width; i += kDownThreads * 4)
-      *reinterpret_cast<float4*>(rows_here + row * width + i) = __ldcg(reinterpret_cast<const float4*>(source + i));
-  }
-  __syncthreads();
-  int sharing = kDownWarps;  // warps of a row
-  while (sharing > 1 && sharing * rows > kDownWarps) sharing /= 2;
-  const int row = warp / sharing;
-  if (row >= rows) return;
-  const float* mine = rows_here + row * width;
-  const float factor = norm_factor(squares16_shared(mine, width, at.lane), width, args.eps);
-#pragma unroll 4
-  for (int b = warp % sharing; b < width / 32; b += sharing) {
-    const int i = b * 32 + at.lane;
-    float y = __fmul_rn(mine[i], factor);
-    if (args.norm_weight != nullptr) y = __fmul_rn(y, args.norm_weight[i]);
-    if (args.norm_out.data != nullptr) args.norm_out.data[int64_t{row} * args.norm_out.stride + i] = y;
-    if (args.normed.data != nullptr) quantise_block(y, at.lane, args.normed, row, b);
-  }
 }
 
 /// More rows: a block takes a run of the tiles of all entries, a warp a tile at a time, and all warps share an entry's
@@ -476,7 +441,7 @@ void launch_up_format(bool small, const Geometry& geometry, UpArgs args, int sms
   args.segment_blocks = geometry.segment_blocks;
   const bool usual = geometry.segment_blocks == 4 && args.plan.chunk_segments == (args.plan.per_sm == 3 ? 2 : 4);
   const auto start = [&](auto* kernel) {
-    launch("gate and up", kernel, sms * (usual || args.plan.per_sm < 2 ? args.plan.per_sm : 2), kUpThreads,
+    launch(kernel, sms * (usual || args.plan.per_sm < 2 ? args.plan.per_sm : 2), kUpThreads,
            static_cast<size_t>(args.plan.total), stream, args);
   };
   if (usual && args.plan.per_sm == 3) {
@@ -491,14 +456,10 @@ void launch_up_format(bool small, const Geometry& geometry, UpArgs args, int sms
 template <Format F>
 void launch_down_format(bool small, const Geometry& geometry, DownArgs args, int sms, cudaStream_t stream) {
   args.plan = down_plan(Block<F>::kSums, geometry, small ? args.step.max_rows * args.top_k : 0, kSharedOne);
-  if (small && args.norm) {
-    const int rows = args.step.max_rows * args.outputs * 4;
-    if (args.plan.total < rows) args.plan.total = rows;
-  }
   args.segments = geometry.segments;
   args.segment_blocks = geometry.segment_blocks;
   const auto start = [&](auto* few, auto* wide) {
-    launch("down", small ? few : wide, sms, kDownThreads, static_cast<size_t>(args.plan.total), stream, args);
+    launch(small ? few : wide, sms, kDownThreads, static_cast<size_t>(args.plan.total), stream, args);
   };
   if (geometry.segment_blocks == 6 && geometry.segments == 4) {
     start(&down_kernel<F, 6>, &down_wide_kernel<F, 6>);

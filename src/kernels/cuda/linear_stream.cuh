@@ -185,7 +185,7 @@ void launch_stream_kernel(LinearArgs args, int sms, cudaStream_t stream) {
   // Two blocks an SM where each has several tiles; else the room is left to the kernels before and after.
   const int grid = two && args.outputs / kTileRows / plan.aside >= 6 * sms ? 2 * sms : sms;
   const auto start = [&](auto* kernel) {
-    launch("a streaming linear layer", kernel, grid, kStreamThreads, static_cast<size_t>(plan.total), stream, args);
+    launch(kernel, grid, kStreamThreads, static_cast<size_t>(plan.total), stream, args);
   };
   if (args.geometry.segment_blocks == 4) {
     start(&stream_kernel<F, NT, 4>);

@@ -16,11 +16,14 @@ inline constexpr int kTileN = 32;  // columns of a block; also the routes of an 
 inline constexpr int kWarpN = 2;   // 8-column groups of a warp
 inline constexpr int kTileThreads = 256;
 
-template <Format F>
+/// SB: 32-blocks of a segment when known at compile time, else 0.
+template <Format F, int SB>
 struct TileShape {
   static constexpr FormatShape shape = shape_of(F);
   static constexpr int kStages = 3;
-  static constexpr int kBlocks = shape.super_blocks == 1 ? 4 : 8;                        // 32-blocks of K per stage
+  // 32-blocks of K per stage: whole segments where they are known, so that a stage is straight-line code.
+  static constexpr int kBlocks = shape.super_blocks == 1 ? (SB > 0 ? SB : 4) : 8;
+  static constexpr int kSegments = SB > 0 && kBlocks % SB == 0 ? kBlocks / SB : 0;
   static constexpr int kWeightBytes = kBlocks / shape.super_blocks * shape.super_bytes;  // of one tile
   static constexpr int kRowStride = kBlocks * 32 + 32;                                   // bytes of one column
   static constexpr int kWeights = 0;
@@ -37,9 +40,9 @@ inline int tile_levels(int segments) {
   return levels;
 }
 
-template <Format F, Mode M>
+template <Format F, Mode M, int SB>
 __global__ void __launch_bounds__(kTileThreads, 2) tiles_kernel(const __grid_constant__ LinearArgs args) {
-  using Shape = TileShape<F>;
+  using Shape = TileShape<F, SB>;
   extern __shared__ __align__(128) std::byte shared[];
   __shared__ int32_t source_row[kTileN], target_row[kTileN];
   float* levels = reinterpret_cast<float*>(shared + Shape::kStages * Shape::kStageBytes);
@@ -110,7 +113,7 @@ __global__ void __launch_bounds__(kTileThreads, 2) tiles_kernel(const __grid_con
         if (my_column < columns) {
           std::byte* target = place + Shape::kValues + my_column * Shape::kRowStride + my_piece * 16;
 #pragma unroll
-          for (int i = 0; i < Shape::kBlocks / 4; ++i) {
+          for (int i = 0; i < (Shape::kBlocks + 3) / 4; ++i) {
             if (my_piece + i * 8 < blocks * 2) copy_async<16>(target + i * 128, my_values + i * 128);
           }
           if (my_piece < blocks) {
@@ -135,7 +138,79 @@ __global__ void __launch_bounds__(kTileThreads, 2) tiles_kernel(const __grid_con
       for (int i = 0; i < kMine; ++i) acc[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4] = 0.0F;
     };
     clear();
-    int in_segment = 0, segment = 0, next_place = 0;
+    int segment = 0, next_place = 0;
+    [[maybe_unused]] int in_segment = 0;
+    const auto finish_segment = [&] {
+      const bool last = segment + 1 == geo.segments;
+      if ((segment & 1) == 0) {
+        if (!last) {
+#pragma unroll
+          for (int i = 0; i < kMine; ++i)
+            one[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4] = acc[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4];
+        }
+      } else {
+#pragma unroll
+        for (int i = 0; i < kMine; ++i) {
+          float& x = acc[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4];
+          x = __fadd_rn(one[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4], x);
+        }
+        if ((segment & 2) == 0) {
+#pragma unroll
+          for (int i = 0; i < kMine; ++i)
+            two[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4] = acc[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4];
+        } else {
+#pragma unroll
+          for (int i = 0; i < kMine; ++i) {
+            float& x = acc[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4];
+            x = __fadd_rn(two[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4], x);
+          }
+          // Higher levels: add what waits while the bit is set, then wait in its place.
+          int level = 0;
+          for (; (segment >> (2 + level)) & 1; ++level) {
+            const float* waiting = levels + level * kMine * kTileThreads + tid;
+#pragma unroll
+            for (int i = 0; i < kMine; ++i) {
+              float& x = acc[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4];
+              x = __fadd_rn(waiting[i * kTileThreads], x);
+            }
+          }
+          if (!last) {
+            float* waiting = levels + level * kMine * kTileThreads + tid;
+#pragma unroll
+            for (int i = 0; i < kMine; ++i) waiting[i * kTileThreads] = acc[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4];
+          }
+        }
+      }
+      if (!last) clear();
+      ++segment;
+    };
+    const auto add_block = [&](const std::byte* place, int b, int use_tiles) {
+      Block<F> w[2];
+      w[0].load(place + warp_m * 2 * Shape::kWeightBytes, b, at, args.two_groups);
+      w[1].load(place + (warp_m * 2 + 1) * Shape::kWeightBytes, b, at, args.two_groups);
+#pragma unroll
+      for (int n = 0; n < kWarpN; ++n) {
+        if (n < use_tiles) {
+          Columns c;
+          const int column = first_column + n * 8;
+          const uint2 q = *reinterpret_cast<const uint2*>(place + Shape::kValues + (column + at.g) * Shape::kRowStride +
+                                                          b * 32 + at.t * 8);
+          c.b0 = q.x;
+          c.b1 = q.y;
+          const int scale = (b * kTileN + column + at.t * 2) * 4;
+          const float2 d = *reinterpret_cast<const float2*>(place + Shape::kScales + scale);
+          c.d0 = d.x;
+          c.d1 = d.y;
+          if constexpr (Block<F>::kSums) {
+            const int2 sums = *reinterpret_cast<const int2*>(place + Shape::kSums + scale);
+            c.sums0 = sums.x;
+            c.sums1 = sums.y;
+          }
+          w[0].add(acc[0][n], c);
+          w[1].add(acc[1][n], c);
+        }
+      }
+    };
     for (int s = 0; s < Shape::kStages - 1; ++s) fetch(s);
     for (int stage = 0; stage < stages; ++stage) {
       copy_wait<Shape::kStages - 2>();
@@ -145,79 +220,23 @@ __global__ void __launch_bounds__(kTileThreads, 2) tiles_kernel(const __grid_con
       if (++next_place == Shape::kStages) next_place = 0;
       if (!busy) continue;
       const std::byte* place = shared + use_place * Shape::kStageBytes;
-      const int blocks = min(Shape::kBlocks, geo.blocks - stage * Shape::kBlocks);
-#pragma unroll 2
-      for (int b = 0; b < blocks; ++b) {
-        Block<F> w[2];
-        w[0].load(place + warp_m * 2 * Shape::kWeightBytes, b, at, args.two_groups);
-        w[1].load(place + (warp_m * 2 + 1) * Shape::kWeightBytes, b, at, args.two_groups);
+      [[maybe_unused]] const int blocks = min(Shape::kBlocks, geo.blocks - stage * Shape::kBlocks);
+      if constexpr (Shape::kSegments > 0) {
 #pragma unroll
-        for (int n = 0; n < kWarpN; ++n) {
-          if (n < n_tiles) {
-            Columns c;
-            const int column = first_column + n * 8;
-            const uint2 q = *reinterpret_cast<const uint2*>(place + Shape::kValues +
-                                                            (column + at.g) * Shape::kRowStride + b * 32 + at.t * 8);
-            c.b0 = q.x;
-            c.b1 = q.y;
-            const int scale = (b * kTileN + column + at.t * 2) * 4;
-            const float2 d = *reinterpret_cast<const float2*>(place + Shape::kScales + scale);
-            c.d0 = d.x;
-            c.d1 = d.y;
-            if constexpr (Block<F>::kSums) {
-              const int2 sums = *reinterpret_cast<const int2*>(place + Shape::kSums + scale);
-              c.sums0 = sums.x;
-              c.sums1 = sums.y;
-            }
-            w[0].add(acc[0][n], c);
-            w[1].add(acc[1][n], c);
-          }
+        for (int part = 0; part < Shape::kSegments; ++part) {
+          // Columns past the last are computed too; they are not written.
+#pragma unroll
+          for (int b = 0; b < SB; ++b) add_block(place, part * SB + b, kWarpN);
+          finish_segment();
         }
-        if (++in_segment == geo.segment_blocks) {
-          in_segment = 0;
-          const bool last = segment + 1 == geo.segments;
-          if ((segment & 1) == 0) {
-            if (!last) {
-#pragma unroll
-              for (int i = 0; i < kMine; ++i)
-                one[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4] = acc[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4];
-            }
-          } else {
-#pragma unroll
-            for (int i = 0; i < kMine; ++i) {
-              float& x = acc[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4];
-              x = __fadd_rn(one[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4], x);
-            }
-            if ((segment & 2) == 0) {
-#pragma unroll
-              for (int i = 0; i < kMine; ++i)
-                two[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4] = acc[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4];
-            } else {
-#pragma unroll
-              for (int i = 0; i < kMine; ++i) {
-                float& x = acc[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4];
-                x = __fadd_rn(two[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4], x);
-              }
-              // Higher levels: add what waits while the bit is set, then wait in its place.
-              int level = 0;
-              for (; (segment >> (2 + level)) & 1; ++level) {
-                const float* waiting = levels + level * kMine * kTileThreads + tid;
-#pragma unroll
-                for (int i = 0; i < kMine; ++i) {
-                  float& x = acc[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4];
-                  x = __fadd_rn(waiting[i * kTileThreads], x);
-                }
-              }
-              if (!last) {
-                float* waiting = levels + level * kMine * kTileThreads + tid;
-#pragma unroll
-                for (int i = 0; i < kMine; ++i)
-                  waiting[i * kTileThreads] = acc[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4];
-              }
-            }
+      } else {
+#pragma unroll 2
+        for (int b = 0; b < blocks; ++b) {
+          add_block(place, b, n_tiles);
+          if (++in_segment == geo.segment_blocks) {
+            in_segment = 0;
+            finish_segment();
           }
-          if (!last) clear();
-          ++segment;
         }
       }
     }
@@ -257,25 +276,27 @@ __global__ void __launch_bounds__(kTileThreads, 2) tiles_kernel(const __grid_con
   }
 }
 
-template <Format F, Mode M>
+template <Format F, Mode M, int SB>
 void launch_tiles_kernel(const LinearArgs& args, int sms, cudaStream_t stream) {
-  const size_t bytes = static_cast<size_t>(TileShape<F>::kStages) * TileShape<F>::kStageBytes +
+  using Shape = TileShape<F, SB>;
+  const size_t bytes = static_cast<size_t>(Shape::kStages) * Shape::kStageBytes +
                        static_cast<size_t>(tile_levels(args.geometry.segments)) * 2 * kWarpN * 4 * kTileThreads * 4;
-  launch("a tiled linear layer", &tiles_kernel<F, M>, sms * 2, kTileThreads, bytes, stream, args);
+  launch(&tiles_kernel<F, M, SB>, sms * 2, kTileThreads, bytes, stream, args);
 }
 
 template <Format F>
 void launch_tiles_format(Mode mode, const LinearArgs& args, int sms, cudaStream_t stream) {
+  const int blocks = args.geometry.segment_blocks;
   switch (mode) {
     case Mode::dense:
-      launch_tiles_kernel<F, Mode::dense>(args, sms, stream);
-      break;
+      return blocks == 4 ? launch_tiles_kernel<F, Mode::dense, 4>(args, sms, stream)
+                         : launch_tiles_kernel<F, Mode::dense, 0>(args, sms, stream);
     case Mode::gate_up:
-      launch_tiles_kernel<F, Mode::gate_up>(args, sms, stream);
-      break;
+      return blocks == 4 ? launch_tiles_kernel<F, Mode::gate_up, 4>(args, sms, stream)
+                         : launch_tiles_kernel<F, Mode::gate_up, 0>(args, sms, stream);
     case Mode::down:
-      launch_tiles_kernel<F, Mode::down>(args, sms, stream);
-      break;
+      return blocks == 6 ? launch_tiles_kernel<F, Mode::down, 6>(args, sms, stream)
+                         : launch_tiles_kernel<F, Mode::down, 0>(args, sms, stream);
   }
 }
 

@@ -196,8 +196,7 @@ Expected<void> Lowering::emit(size_t i, const op::Experts& experts) {
   few_up.input = up.input;
   few_up.out = hq;
 
-  const auto few = std::make_shared<DownArgs>();  // emit_rows adds the norm
-  DownArgs& few_down = *few;
+  DownArgs few_down;
   few_down.group = group_;
   few_down.weights = down.data;
   few_down.matrix_bytes = int64_t{down.geometry.tiles} * down.geometry.tile_bytes;
@@ -239,19 +238,18 @@ Expected<void> Lowering::emit(size_t i, const op::Experts& experts) {
       launch_up(up_format, l.variant == Variant::small, up.geometry, few_up, l.sms, l.stream);
     }
   });
-  add("down", [quantise, out, few, down_format, streams](const Launcher& l) mutable {
+  add("down", [quantise, out, few_down, down_format, streams](const Launcher& l) mutable {
     if (l.variant == Variant::tiles || !streams) {
       out.step = l.step;
       quantise.step = l.step;
       launch_quantise(quantise, l.sms, l.stream);
       launch_tiles(down_format, Mode::down, out, l.sms, l.stream);
     } else {
-      DownArgs down = *few;
-      down.step = l.step;
-      launch_down(down_format, l.variant == Variant::small, out.geometry, down, l.sms, l.stream);
+      few_down.step = l.step;
+      launch_down(down_format, l.variant == Variant::small, out.geometry, few_down, l.sms, l.stream);
     }
   });
-  return emit_rows(i, sum, output, streams ? few.get() : nullptr);
+  return emit_rows(i, sum, output, streams ? &few_down.out : nullptr);
 }
 
 }  // namespace cohort::cuda

@@ -4,7 +4,7 @@
 
 namespace cohort::cuda {
 
-Expected<void> Lowering::emit_rows(size_t at, RowArgs args, ValueId output, DownArgs* few) {
+Expected<void> Lowering::emit_rows(size_t at, RowArgs args, ValueId output, const Rows* few) {
   args.width = info(output).width;
   args.sampled = sampled(output);
   if (args.width % 4 != 0 || args.width > 48 << 10) {
@@ -45,14 +45,9 @@ Expected<void> Lowering::emit_rows(size_t at, RowArgs args, ValueId output, Down
   }
   RowArgs ready = args;  // the sum is there: only what follows
   ready.expert_output = nullptr;
-  ready.input = few->out;
+  ready.input = *few;
   ready.sum_out = {};
-  few->norm = ready.norm && args.width % 32 == 0 && args.width <= 4096;
-  few->norm_weight = ready.norm_weight;
-  few->eps = ready.eps;
-  few->norm_out = ready.norm_out;
-  few->normed = ready.quantised;
-  const bool nothing = few->norm || (!ready.norm && ready.quantised.data == nullptr);
+  const bool nothing = !ready.norm && ready.quantised.data == nullptr;
   add("combine", [args, ready, nothing](const Launcher& l) {
     if (nothing && l.variant == Variant::small) return;
     RowArgs a = l.variant == Variant::small ? ready : args;

@@ -373,8 +373,8 @@ bool start_float_linear(const FloatLinearArgs& args, int sms, cudaStream_t strea
   if (bytes > 226 << 10) return false;
   const int groups = (args.outputs + 4 * PerThread - 1) / (4 * PerThread);
   const int64_t blocks = int64_t{groups} * ((args.step.max_rows + kDotRows - 1) / kDotRows);
-  launch("a float linear layer", &float_linear_kernel<PerThread>, static_cast<int>(blocks < sms ? blocks : sms),
-         kDotThreads, bytes, stream, args);
+  launch(&float_linear_kernel<PerThread>, static_cast<int>(blocks < sms ? blocks : sms), kDotThreads, bytes, stream,
+         args);
   return true;
 }
 
@@ -390,7 +390,7 @@ void launch_float_linear(const FloatLinearArgs& args, int sms, cudaStream_t stre
 
 void launch_router(const RouteArgs& args, int sms, cudaStream_t stream) {
   const size_t bytes = sizeof(float) * static_cast<size_t>(args.k * (kRouterRows + 2) + kRouterRows * kRowGap);
-  launch("routing", &router_kernel, args.experts < sms ? args.experts : sms, kRouterThreads, bytes, stream, args);
+  launch(&router_kernel, args.experts < sms ? args.experts : sms, kRouterThreads, bytes, stream, args);
 }
 
 void launch_select(const RouteArgs& args, int sms, cudaStream_t stream) {
@@ -399,9 +399,9 @@ void launch_select(const RouteArgs& args, int sms, cudaStream_t stream) {
   const int grid = wanted < sms ? wanted : sms;
   const size_t bytes = sizeof(float) * static_cast<size_t>(args.experts) * kWarps;
   if (args.experts <= 128) {
-    launch("selection", &select_kernel<4>, grid, kSelectThreads, bytes, stream, args);
+    launch(&select_kernel<4>, grid, kSelectThreads, bytes, stream, args);
   } else {
-    launch("selection", &select_kernel<kMaxExperts / 32>, grid, kSelectThreads, bytes, stream, args);
+    launch(&select_kernel<kMaxExperts / 32>, grid, kSelectThreads, bytes, stream, args);
   }
 }
 

@@ -323,28 +323,27 @@ int at_most(int a, int b) {
 }  // namespace
 
 void launch_begin(const BeginArgs& args, cudaStream_t stream) {
-  launch("the start of a step", &begin_kernel, 16, 256, 0, stream, args);
+  launch(&begin_kernel, 16, 256, 0, stream, args);
 }
 void launch_rows(const RowArgs& args, int sms, cudaStream_t stream) {
-  launch("a row operation", &rows_kernel, at_most(sms * 2, args.step.max_rows), kRowThreads,
-         static_cast<size_t>(args.width) * 4, stream, args);
+  launch(&rows_kernel, at_most(sms * 2, args.step.max_rows), kRowThreads, static_cast<size_t>(args.width) * 4, stream,
+         args);
 }
 void launch_quantise(const QuantiseArgs& args, int sms, cudaStream_t stream) {
-  launch("quantisation", &quantise_kernel, sms * 4, 256, 0, stream, args);
+  launch(&quantise_kernel, sms * 4, 256, 0, stream, args);
 }
 void launch_elementwise(const ElementwiseArgs& args, int sms, cudaStream_t stream) {
-  launch("an elementwise operation", &elementwise_kernel, sms * 2, 256, 0, stream, args);
+  launch(&elementwise_kernel, sms * 2, 256, 0, stream, args);
 }
 void launch_heads(const HeadsArgs& args, int sms, cudaStream_t stream) {
-  launch("norm, rope and append", &heads_kernel,
-         at_most(sms * 4, args.step.max_rows * (args.q.heads + 2 * args.k.heads) / kHeadWarps + 1), kHeadWarps * 32, 0,
-         stream, args);
+  launch(&heads_kernel, at_most(sms * 4, args.step.max_rows * (args.q.heads + 2 * args.k.heads) / kHeadWarps + 1),
+         kHeadWarps * 32, 0, stream, args);
 }
 void launch_copy_page(std::byte* base, size_t page_bytes, int from, int to, cudaStream_t stream) {
   copy_page_kernel<<<32, 256, 0, stream>>>(base, page_bytes, from, to);
 }
 void launch_argmax(const ArgmaxArgs& args, int sms, cudaStream_t stream) {
-  launch("argmax", &argmax_kernel, sms * 2, 256, 0, stream, args);
+  launch(&argmax_kernel, sms * 2, 256, 0, stream, args);
 }
 
 }  // namespace cohort::cuda
