@@ -23,7 +23,7 @@ struct TileShape {
   static constexpr int kStages = 3;
   // 32-blocks of K per stage: whole segments where they are known, so that a stage is straight-line code.
   static constexpr int kBlocks = shape.super_blocks == 1 ? (SB > 0 ? SB : 4) : 8;
-  static constexpr int kSegments = SB > 0 && kBlocks % SB == 0 ? kBlocks / SB : 0;
+  static constexpr int kSegments = SB > 0 && kBlocks % (SB > 0 ? SB : 1) == 0 ? kBlocks / (SB > 0 ? SB : 1) : 0;
   static constexpr int kWeightBytes = kBlocks / shape.super_blocks * shape.super_bytes;  // of one tile
   static constexpr int kRowStride = kBlocks * 32 + 32;                                   // bytes of one column
   static constexpr int kWeights = 0;
