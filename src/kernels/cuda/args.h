@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/layout.h"
+#include "kernels/cuda/plans.h"
 
 namespace cohort::cuda {
 
@@ -45,20 +45,6 @@ struct Quantised {
   int32_t stride = 0;  // bytes of a record, a multiple of 16
   int32_t blocks = 0;
 };
-/// Bytes of a record that a kernel copies: without the sums where the format does not need them.
-COHORT_HD constexpr int record_bytes(int blocks, bool with_sums) {
-  return (blocks * (with_sums ? 40 : 36) + 15) / 16 * 16;
-}
-/// Distance of records in shared memory: lane (g, t) reads 8 bytes at g * stride + 8 t without a bank conflict.
-COHORT_HD constexpr int shared_record(int blocks, bool with_sums) {
-  const int bytes = record_bytes(blocks, with_sums);
-  return bytes + (96 - bytes % 64) % 64;
-}
-
-inline constexpr int kEntryColumns = 8;  // routes of an entry of the streaming kernels
-inline constexpr int kTileColumns = 32;  // of the tiled ones
-inline constexpr int kEntryHeader = 4;   // words before an entry's routes: expert, size
-
 /// Routes of a step, grouped by expert: entries of at most `cap` routes, an expert's entries adjacent.
 struct Group {
   int32_t* count;        // [1] entries
@@ -237,17 +223,6 @@ void launch_stream(Format format, bool wide, const LinearArgs& args, int sms, cu
 bool stream_fits(Format format, const Geometry& geometry);
 void launch_tiles(Format format, Mode mode, const LinearArgs& args, int sms, cudaStream_t stream);
 
-/// How gate/up of few rows lies in shared memory; see experts.cuh.
-struct UpPlan {
-  int32_t parts = 1;           // warps that share K of a tile
-  int32_t cuts = 1;            // chunks of a warp's part
-  int32_t chunk_segments = 1;  // segments of a chunk
-  int32_t chunk_bytes = 0;
-  int32_t slots = 0;  // chunks of a warp in shared memory; 0: does not fit
-  int32_t column_bytes = 0, column_stride = 0;
-  int32_t columns = 0, partial = 0, total = 0;  // offsets
-  int32_t per_sm = 1;
-};
 /// act(gate x) * (up x) of every route, quantised.
 struct UpArgs {
   Step step;
@@ -266,15 +241,6 @@ struct UpArgs {
 };
 void launch_up(Format format, bool small, const Geometry& geometry, const UpArgs& args, int sms, cudaStream_t stream);
 
-struct DownPlan {
-  int32_t workers = 0;  // warps with a ring; 0: does not fit
-  int32_t slots = 1;
-  int32_t slot_bytes = 0;
-  int32_t results = 0;  // offset, of few rows
-  int32_t columns = 0;  // offset, of more
-  int32_t column_bytes = 0, column_stride = 0;
-  int32_t total = 0;
-};
 /// small: the experts' weighted sum, and what is added to it; else the experts' outputs.
 struct DownArgs {
   Step step;

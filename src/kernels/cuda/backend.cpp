@@ -147,11 +147,9 @@ class Backend final : public CudaBackend {
     return run_all(batch, {}, tokens);
   }
   Expected<std::vector<KernelTime>> profile(int32_t rows) override {
-    const Variant variant = rows <= kSmallRows ? Variant::small : rows <= kWideRows ? Variant::wide : Variant::tiles;
+    const Variant variant = variant_of(rows);
     Launcher launcher{variant, decode_, step_, sms_, stream_};
-    launcher.step.max_rows = variant == Variant::small  ? kSmallRows
-                             : variant == Variant::wide ? kWideRows
-                                                        : limits_.rows;
+    launcher.step.max_rows = most_rows(variant);
     std::vector<KernelTime> times;
     for (const Launch& launch : lowered_.launches) {
       const auto known =
@@ -307,6 +305,26 @@ class Backend final : public CudaBackend {
     return {first_visible / kSplitPositions, position / kSplitPositions};
   }
 
+  static Variant variant_of(int32_t rows) {
+    return rows <= kSmallRows    ? Variant::small
+           : rows <= kMiddleRows ? Variant::middle
+           : rows <= kWideRows   ? Variant::wide
+                                 : Variant::tiles;
+  }
+  int32_t most_rows(Variant variant) const {
+    switch (variant) {
+      case Variant::small:
+        return kSmallRows;
+      case Variant::middle:
+        return kMiddleRows;
+      case Variant::wide:
+        return kWideRows;
+      case Variant::tiles:
+        break;
+    }
+    return limits_.rows;
+  }
+
   /// Whether every sequence has at most one of the rows [begin, end).
   static bool one_row_each(const Batch& batch, int32_t begin, int32_t end) {
     return std::all_of(batch.sequences.begin(), batch.sequences.end(), [&](const SequenceRows& s) {
@@ -336,9 +354,8 @@ class Backend final : public CudaBackend {
   }
 
   void launch_all(Variant variant, bool decode, bool greedy) {
-    const int32_t rows = variant == Variant::small ? kSmallRows : variant == Variant::wide ? kWideRows : limits_.rows;
     Launcher launcher{variant, decode, step_, sms_, stream_};
-    launcher.step.max_rows = rows;
+    launcher.step.max_rows = most_rows(variant);
     launch_begin({host_, launcher.step, lowered_.distinct}, stream_);
     for (const Launch& launch : lowered_.launches) launch.run(launcher);
     if (greedy) {
@@ -391,7 +408,7 @@ class Backend final : public CudaBackend {
       while (sampled_end < total_sampled && batch.sampled_rows[static_cast<size_t>(sampled_end)] < begin + rows)
         ++sampled_end;
       write_step(batch, begin, begin + rows, sampled, sampled_end);
-      const Variant variant = rows <= kSmallRows ? Variant::small : rows <= kWideRows ? Variant::wide : Variant::tiles;
+      const Variant variant = variant_of(rows);
       const bool greedy = !tokens.empty();
       const bool decode = variant != Variant::tiles && one_row_each(batch, begin, begin + rows);
       decode_ = decode;

@@ -16,17 +16,6 @@
 
 namespace cohort::cuda {
 
-inline constexpr int kUpThreads = 256, kUpWarps = 8;
-inline constexpr int kUpSlots = 4;        // most chunks of a ring
-inline constexpr int kColumnFloats = 20;  // of partial sums: 16 and a gap against bank conflicts
-inline constexpr int kPartFloats = 8 * kColumnFloats;
-inline constexpr int kDownThreads = 512, kDownWarps = 16, kDownSlots = 3;
-
-/// Floats of one buffer of partial sums: two pairs of [gate, up][parts] and a gap between the pairs.
-__host__ __device__ inline int up_partial_floats(int parts) {
-  return 2 * (2 * parts * kPartFloats + 16);
-}
-
 template <Format F, int SB, int PerSm>
 __global__ void __launch_bounds__(kUpThreads, PerSm) up_kernel(const __grid_constant__ UpArgs args) {
   extern __shared__ __align__(128) std::byte shared[];
@@ -381,58 +370,6 @@ __global__ void __launch_bounds__(kDownThreads, 1) down_wide_kernel(const __grid
       }
     }
   }
-}
-
-/// Shared memory of gate/up within `limit` bytes; slots = 0 when it does not fit.
-inline UpPlan up_plan_within(const FormatShape& shape, bool with_sums, const Geometry& g, int limit) {
-  UpPlan plan;
-  const int supers = g.blocks / shape.super_blocks;
-  for (plan.parts = 4; plan.parts > 1 && (g.segments % plan.parts != 0 || supers % plan.parts != 0);) plan.parts /= 2;
-  plan.column_bytes = record_bytes(g.blocks, with_sums);
-  plan.column_stride = shared_record(g.blocks, with_sums);
-  plan.per_sm = limit == kSharedThree ? 3 : limit == kSharedTwo ? 2 : 1;
-  const int fixed = 8 * plan.column_stride + 2 * up_partial_floats(plan.parts) * 4;
-  for (plan.cuts = 1; plan.cuts <= 4; plan.cuts *= 2) {
-    const int pieces = plan.parts * plan.cuts;
-    if (g.segments % pieces != 0 || supers % pieces != 0) break;
-    plan.chunk_segments = g.segments / pieces;
-    plan.chunk_bytes = g.tile_bytes / pieces;
-    const int slots = (limit - fixed) / (kUpWarps * plan.chunk_bytes);
-    if (limit <= fixed || slots < 2) continue;
-    plan.slots = slots < kUpSlots ? slots : kUpSlots;
-    plan.columns = kUpWarps * plan.slots * plan.chunk_bytes;
-    plan.partial = plan.columns + 8 * plan.column_stride;
-    plan.total = plan.columns + fixed;
-    return plan;
-  }
-  plan.slots = 0;
-  return plan;
-}
-/// three: more warps hide latency where a block has an item or two, else larger chunks are better.
-inline UpPlan up_plan(const FormatShape& shape, bool with_sums, const Geometry& g, bool three) {
-  for (int limit : {kSharedThree, kSharedTwo}) {
-    if (limit == kSharedThree && !three) continue;
-    const UpPlan plan = up_plan_within(shape, with_sums, g, limit);
-    if (plan.slots > 0) return plan;
-  }
-  return up_plan_within(shape, with_sums, g, kSharedOne);
-}
-
-/// small_routes > 0: results stay in shared memory; 0: for down_wide_kernel.
-inline DownPlan down_plan(bool with_sums, const Geometry& g, int small_routes, int limit) {
-  DownPlan plan;
-  plan.slot_bytes = (g.tile_bytes + 127) / 128 * 128;
-  plan.column_bytes = record_bytes(g.blocks, with_sums);
-  plan.column_stride = shared_record(g.blocks, with_sums);
-  const int rest = small_routes > 0 ? small_routes * kTileRows * 4 : kEntryColumns * plan.column_stride;
-  const int slots = limit > rest ? (limit - rest) / plan.slot_bytes : 0;
-  plan.workers = slots < kDownWarps ? slots : kDownWarps;
-  plan.slots = slots / kDownWarps;
-  if (plan.slots < 1) plan.slots = 1;
-  if (plan.slots > kDownSlots) plan.slots = kDownSlots;
-  plan.results = plan.columns = plan.workers * plan.slots * plan.slot_bytes;
-  plan.total = plan.columns + rest;
-  return plan;
 }
 
 template <Format F>

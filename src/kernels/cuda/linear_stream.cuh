@@ -16,31 +16,6 @@
 
 namespace cohort::cuda {
 
-inline constexpr int kStreamWarps = 16, kStreamThreads = kStreamWarps * 32;
-inline constexpr int kMaxSlots = 4;
-inline constexpr int kStreamColumn = 20;               // floats of a column's partial sums of one tile
-inline constexpr int kStreamPart = 8 * kStreamColumn;  // of 8 columns
-
-struct StreamPlan {
-  int parts, aside;  // warps that share K; tiles side by side
-  int column_bytes, column_stride;
-  int columns, partial, partial_floats, total;
-};
-
-/// Byte offsets in dynamic shared memory; the rings are first.
-__host__ __device__ inline StreamPlan stream_plan(const Geometry& g, int slots, int nt, bool with_sums) {
-  StreamPlan p;
-  p.parts = g.segments < kStreamWarps ? g.segments : kStreamWarps;
-  p.aside = kStreamWarps / p.parts;
-  p.column_bytes = record_bytes(g.blocks, with_sums);
-  p.column_stride = shared_record(g.blocks, with_sums);
-  p.columns = slots * p.aside * g.tile_bytes;
-  p.partial = p.columns + 8 * nt * p.column_stride;
-  p.partial_floats = kStreamWarps * nt * kStreamPart;
-  p.total = p.partial + 2 * p.partial_floats * 4;
-  return p;
-}
-
 template <Format F, int NT, int SB>
 __global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1)
     stream_kernel(const __grid_constant__ LinearArgs args) {

@@ -12,9 +12,9 @@
 namespace cohort::cuda {
 
 /// Which kernels a captured graph uses, by the rows of a step.
-enum class Variant { small /* at most 8 rows */, wide /* at most 128 */, tiles };
-inline constexpr int kVariants = 3;
-inline constexpr int kSmallRows = 8, kWideRows = 128;
+enum class Variant { small /* at most 8 rows */, middle /* at most 32 */, wide /* at most 128 */, tiles };
+inline constexpr int kVariants = 4;
+inline constexpr int kSmallRows = 8, kMiddleRows = 32, kWideRows = 128;
 
 struct Launcher {
   Variant variant;

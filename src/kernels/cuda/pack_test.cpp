@@ -8,6 +8,7 @@
 
 #include "base/rng.h"
 #include "kernels/cuda/backend.h"
+#include "kernels/cuda/plans.h"
 #include "quant/half.h"
 
 namespace cohort::cuda {
@@ -98,22 +99,62 @@ TEST(cuda_pack, activations_of_a_lane_are_adjacent) {
   for (bool slot : seen) EXPECT_TRUE(slot);
 }
 
-TEST(cuda_layout, tasks_cover_the_matrix_and_chunks_are_whole) {
-  for (Format format : {Format::q4, Format::q8, Format::k4, Format::k6, Format::generic}) {
+constexpr Format kAllFormats[] = {Format::q4, Format::q8, Format::k4, Format::k6, Format::generic};
+
+bool with_sums(Format format) {
+  return format == Format::k4 || format == Format::generic;
+}
+
+TEST(cuda_layout, tiles_cover_the_matrix_and_copies_are_aligned) {
+  for (Format format : kAllFormats) {
     for (int blocks : {8, 16, 24, 32, 64, 128, 448}) {
       for (int64_t rows : {16, 96, 768, 5120}) {
         for (int matrices : {1, 2}) {
           const Geometry g = make_geometry(format, rows, blocks, matrices);
           EXPECT_GE(int64_t{g.tiles} * kTileRows, rows * matrices);
-          EXPECT_EQ(g.tasks * g.task_tiles, g.tiles);
-          EXPECT_EQ(int64_t{g.chunks} * g.chunk_bytes, int64_t{g.task_tiles} * g.tile_bytes);
-          EXPECT_EQ(g.chunk_bytes % 16, 0);
           EXPECT_EQ(g.segments * g.segment_blocks, g.blocks);
-          EXPECT_EQ(g.parts * g.segment_warps * g.warp_segments, g.segments);
-          EXPECT_EQ(g.blocks / g.parts % shape_of(format).super_blocks, 0);
-          EXPECT_LE(g.segment_warps * g.chunk_tiles, kWarps);
+          EXPECT_EQ(g.tile_bytes % 16, 0);
         }
       }
+      EXPECT_EQ(record_bytes(blocks, true) % 16, 0);
+      EXPECT_GE(record_bytes(blocks, false), blocks * 36);
+      // Eight columns by four lanes read 8 bytes each without a bank conflict.
+      EXPECT_EQ(shared_record(blocks, with_sums(format)) % 64, 32);
+    }
+  }
+}
+
+TEST(cuda_plans, fit_the_memory_they_claim_and_cut_at_segments) {
+  for (Format format : kAllFormats) {
+    for (int blocks : {3, 8, 12, 16, 22, 24, 44, 64, 88}) {
+      const FormatShape shape = shape_of(format);
+      if (blocks % shape.super_blocks != 0) continue;
+      for (bool three : {false, true}) {
+        const Geometry g = make_geometry(format, 768, blocks, 2);
+        const UpPlan up = up_plan(shape, with_sums(format), g, three);
+        ASSERT_GT(up.slots, 0) << blocks;
+        EXPECT_LE(up.slots, kUpSlots);
+        EXPECT_LE(up.total, up.per_sm == 3 ? kSharedThree : up.per_sm == 2 ? kSharedTwo : kSharedOne);
+        EXPECT_EQ(up.parts * up.cuts * up.chunk_segments, g.segments);
+        EXPECT_EQ(up.parts * up.cuts * up.chunk_bytes, g.tile_bytes);
+        EXPECT_EQ(up.chunk_bytes % 16, 0);
+        EXPECT_EQ(up.columns, kUpWarps * up.slots * up.chunk_bytes);
+        // A chunk is whole groups of blocks that share super-scales.
+        EXPECT_EQ(g.blocks / (up.parts * up.cuts) % shape.super_blocks, 0);
+      }
+      const Geometry g = make_geometry(format, 2048, blocks, 1);
+      for (int routes : {0, 64, 256}) {
+        const DownPlan down = down_plan(with_sums(format), g, routes, kSharedOne);
+        ASSERT_GT(down.workers, 0) << blocks;
+        EXPECT_LE(down.workers, kDownWarps);
+        EXPECT_LE(down.total, kSharedOne);
+        EXPECT_GE(down.slot_bytes, g.tile_bytes);
+        EXPECT_EQ(down.columns, down.workers * down.slots * down.slot_bytes);
+      }
+      const StreamPlan stream = stream_plan(g, 1, 1, with_sums(format));
+      EXPECT_LE(stream.total, kSharedOne);
+      EXPECT_EQ(stream.parts * stream.aside, kStreamWarps);
+      EXPECT_LE(g.segments / stream.parts, 2);
     }
   }
 }

@@ -159,12 +159,14 @@ __global__ void __launch_bounds__(kRouterThreads) router_kernel(const __grid_con
     const float factor = norm_factor(tree16(sum), k, args.eps);
     if (active && lane == 0) factors[row] = factor;
     __syncthreads();
-#pragma unroll 4
-    for (int i = tid; i < rows * k; i += kRouterThreads) {
-      const int r = i / k, at = i - r * k;
-      float& value = x[r * (k + kRowGap) + at];
-      const float y = __fmul_rn(value, factors[r]);
-      value = args.norm_weight != nullptr ? __fmul_rn(y, norm_weight[at]) : y;
+    for (int r = 0; r < rows; ++r) {
+      const float by = factors[r];
+      float* row_x = x + r * (k + kRowGap);
+#pragma unroll 8
+      for (int i = tid; i < k; i += kRouterThreads) {
+        const float y = __fmul_rn(row_x[i], by);
+        row_x[i] = args.norm_weight != nullptr ? __fmul_rn(y, norm_weight[i]) : y;
+      }
     }
     __syncthreads();
   }
@@ -226,6 +228,7 @@ __device__ void select_experts(const RouteArgs& args, int row, float* p, int* ch
   }
   __syncwarp();
   float sum = 0.0F;
+#pragma unroll 8
   for (int e = lane & 15; e < args.experts; e += 16) sum = __fadd_rn(sum, p[e]);
   const float inverse = __fdiv_rn(1.0F, tree16(sum));
   // Keys: numbers (never negative) keep their order, NaN comes after them, what is chosen or absent is 0.
@@ -381,10 +384,9 @@ bool start_float_linear(const FloatLinearArgs& args, int sms, cudaStream_t strea
 }  // namespace
 
 void launch_float_linear(const FloatLinearArgs& args, int sms, cudaStream_t stream) {
-  // Few rows: outputs over more blocks.
-  const bool few = args.step.max_rows <= kDotRows;
-  if (!few && start_float_linear<4>(args, sms, stream)) return;
-  if (!few && start_float_linear<2>(args, sms, stream)) return;
+  // Fewer rows: outputs over more blocks.
+  if (args.step.max_rows > 128 && start_float_linear<4>(args, sms, stream)) return;
+  if (args.step.max_rows > kDotRows && start_float_linear<2>(args, sms, stream)) return;
   start_float_linear<1>(args, sms, stream);
 }
 

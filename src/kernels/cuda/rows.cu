@@ -35,8 +35,13 @@ __global__ void __launch_bounds__(kRowThreads) rows_kernel(const __grid_constant
   extern __shared__ __align__(16) float row_values[];
   __shared__ float factor_shared;
   const int tid = static_cast<int>(threadIdx.x);
-  if (args.norm_weight != nullptr) {
-    for (int i = tid * 32; i < args.width; i += kRowThreads * 32) prefetch(args.norm_weight + i);
+  // The norm's weights of this thread's first blocks, before the wait.
+  constexpr int kAhead = 4;
+  float ahead[kAhead];
+#pragma unroll
+  for (int j = 0; j < kAhead; ++j) {
+    const int i = (tid & ~31) + j * kRowThreads + (tid & 31);
+    ahead[j] = args.norm_weight != nullptr && i < args.width ? args.norm_weight[i] : 1.0F;
   }
   wait_and_pass_on();
   const int rows = args.step.header[args.sampled ? kSampled : kRows];
@@ -108,18 +113,24 @@ __global__ void __launch_bounds__(kRowThreads) rows_kernel(const __grid_constant
     // A warp takes 32-blocks; the last one may be short when nothing is quantised.
     const int warp = tid >> 5, lane = tid & 31;
     const int blocks = (args.width + 31) / 32;
-    for (int b = warp; b < blocks; b += kRowThreads / 32) {
+    const auto finish = [&](int b, float weight) {
       const int i = b * 32 + lane;
       const bool inside = i < args.width;
       float y = inside ? row_values[i] : 0.0F;
       if (args.norm) {
         y = __fmul_rn(y, factor);
-        if (args.norm_weight != nullptr && inside) y = __fmul_rn(y, args.norm_weight[i]);
+        if (args.norm_weight != nullptr && inside) y = __fmul_rn(y, weight);
         if (inside && args.norm_out.data != nullptr) args.norm_out.data[int64_t{row} * args.norm_out.stride + i] = y;
       }
-      if (args.quantised.data != nullptr) {
-        quantise_block(y, lane, args.quantised, row, b);
-      }
+      if (args.quantised.data != nullptr) quantise_block(y, lane, args.quantised, row, b);
+    };
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) {
+      if (warp + j * (kRowThreads / 32) < blocks) finish(warp + j * (kRowThreads / 32), ahead[j]);
+    }
+    for (int b = warp + kAhead * (kRowThreads / 32); b < blocks; b += kRowThreads / 32) {
+      const int i = b * 32 + lane;
+      finish(b, args.norm_weight != nullptr && i < args.width ? args.norm_weight[i] : 1.0F);
     }
   }
 }

@@ -6,10 +6,6 @@
 
 namespace cohort::cuda {
 
-inline constexpr int kSharedThree = 76400;  // of each of three blocks on an SM
-inline constexpr int kSharedTwo = 113 << 10;
-inline constexpr int kSharedOne = 226 << 10;
-
 /// Where a lane reads its columns' records: the values of column g and the scales of columns 2t and 2t + 1, of the
 /// first 8-column group. In shared or in device memory.
 struct ColumnPointers {
