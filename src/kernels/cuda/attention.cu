@@ -440,14 +440,17 @@ __global__ void __launch_bounds__(kThreads, PerSm) attention_kernel(const __grid
   // The header and the units are older than the kernel before this one; see wait_and_pass_on.
   const int units = args.step.header[kUnits + args.window_index];
   const int group = args.heads / args.kv_heads;
-  // As many heads a block as still give every SM two blocks.
-  const int wanted = static_cast<int>(gridDim.x) * 2 / PerSm;
-  const auto enough = [&](int heads) { return group % heads == 0 && units * (args.heads / heads) >= wanted; };
-  if (enough(8)) {
+  // As few heads a block as the grid takes in one round, so that no round is nearly empty; else as many as possible.
+  const auto fits = [&](int heads) {
+    return group % heads == 0 && units * (args.heads / heads) <= static_cast<int>(gridDim.x);
+  };
+  const int most = group % 8 == 0 ? 8 : group % 4 == 0 ? 4 : group % 2 == 0 ? 2 : 1;
+  const int heads = fits(1) ? 1 : fits(2) ? 2 : fits(4) ? 4 : most;
+  if (heads == 8) {
     attend_all<8, T, Staged>(args, sh, units);
-  } else if (enough(4)) {
+  } else if (heads == 4) {
     attend_all<4, T, Staged>(args, sh, units);
-  } else if (enough(2)) {
+  } else if (heads == 2) {
     attend_all<2, T, Staged>(args, sh, units);
   } else {
     attend_all<1, T, Staged>(args, sh, units);

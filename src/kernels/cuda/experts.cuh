@@ -16,7 +16,8 @@
 
 namespace cohort::cuda {
 
-template <Format F, int SB, int PerSm>
+/// Count: segments of a chunk when known at compile time (with SB), else 0.
+template <Format F, int SB, int Count, int PerSm>
 __global__ void __launch_bounds__(kUpThreads, PerSm) up_kernel(const __grid_constant__ UpArgs args) {
   extern __shared__ __align__(128) std::byte shared[];
   __shared__ uint64_t full[kUpWarps][kUpSlots], arrived, ready[2];
@@ -129,9 +130,8 @@ __global__ void __launch_bounds__(kUpThreads, PerSm) up_kernel(const __grid_cons
 #pragma unroll 1
         for (int cut = 0; cut < plan.cuts; ++cut) {
           barrier_wait(&full[warp][slot], parity);
-          segments_tree<F, SB, PerSm == 3 ? 2 : 4>(ring + slot * plan.chunk_bytes,
-                                                   (part * plan.cuts + cut) * chunk_blocks, args.segment_blocks,
-                                                   plan.chunk_segments, x, args.two_groups, at, acc);
+          segments_tree<F, SB, Count>(ring + slot * plan.chunk_bytes, (part * plan.cuts + cut) * chunk_blocks,
+                                      args.segment_blocks, plan.chunk_segments, x, args.two_groups, at, acc);
           __syncwarp();
           if (at.lane == 0) fetch(slot);
           if (++slot == plan.slots) {
@@ -376,17 +376,18 @@ template <Format F>
 void launch_up_format(bool small, const Geometry& geometry, UpArgs args, int sms, cudaStream_t stream) {
   args.plan = up_plan(shape_of(F), Block<F>::kSums, geometry, small);
   args.segment_blocks = geometry.segment_blocks;
-  const bool usual = geometry.segment_blocks == 4 && args.plan.chunk_segments == (args.plan.per_sm == 3 ? 2 : 4);
-  const auto start = [&](auto* kernel) {
-    launch(kernel, sms * (usual || args.plan.per_sm < 2 ? args.plan.per_sm : 2), kUpThreads,
-           static_cast<size_t>(args.plan.total), stream, args);
+  const int segments = geometry.segment_blocks == 4 ? args.plan.chunk_segments : 0;
+  const auto start = [&](auto* kernel, int per_sm) {
+    launch(kernel, sms * per_sm, kUpThreads, static_cast<size_t>(args.plan.total), stream, args);
   };
-  if (usual && args.plan.per_sm == 3) {
-    start(&up_kernel<F, 4, 3>);
-  } else if (usual) {
-    start(&up_kernel<F, 4, 2>);
+  if (segments == 2 && args.plan.per_sm == 3) {
+    start(&up_kernel<F, 4, 2, 3>, 3);
+  } else if (segments == 2) {
+    start(&up_kernel<F, 4, 2, 2>, args.plan.per_sm);
+  } else if (segments == 4 && args.plan.per_sm < 3) {
+    start(&up_kernel<F, 4, 4, 2>, args.plan.per_sm);
   } else {
-    start(&up_kernel<F, 0, 2>);
+    start(&up_kernel<F, 0, 0, 2>, args.plan.per_sm < 2 ? 1 : 2);
   }
 }
 
