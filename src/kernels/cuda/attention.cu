@@ -116,7 +116,7 @@ __device__ __forceinline__ void write_output(const AttentionArgs& args, int row,
     quantise_block(o, static_cast<int>(threadIdx.x & 31), args.quantised, row, (head * args.head_dim + dim) / 32);
 }
 
-/// n adjacent floats of a broadcast read.
+/// H adjacent floats.
 template <int H>
 __device__ __forceinline__ void load_heads(const float* p, float (&out)[H]) {
   if constexpr (H >= 4) {
@@ -158,7 +158,7 @@ __device__ __forceinline__ void fetch_page(const AttentionArgs& args, const Shar
             &sh.arrived[page]);
 }
 
-/// H heads from item.first_head on. first: the item whose K was asked for before.
+/// H heads from item.first_head on. fetched: K was asked for already.
 template <int H, CacheType T, bool Staged>
 __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& item, bool fetched) {
   constexpr int kChunk = Cached<T>::kChunk;

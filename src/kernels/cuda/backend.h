@@ -1,9 +1,9 @@
 // The CUDA backend: any program in canonical numerics, one captured graph launch per step.
 //
 // Fusions (they never change a bit): linear layers that share an input run as one; a linear layer adds its residual;
-// the heads' norms, rope and the cache append are one kernel; attention merges its splits and quantises; the router
-// takes its norm along, selects and groups; the experts' weighted sum, its residual, the next norm and quantisation are
-// one pass.
+// the heads' norms, rope and the cache append are one kernel, or part of attention when every sequence has one row;
+// attention merges its splits and quantises; the router of few rows takes its norm along; gate/up quantises; the
+// experts' weighted sum and its residual belong to down at few rows, else to the pass of the next norm.
 #pragma once
 
 #include <functional>
