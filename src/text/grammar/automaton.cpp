@@ -46,7 +46,7 @@ size_t Automaton::bytes() const {
 
 Stacks Automaton::intern(std::vector<Frame> frames, bool complete, bool unknown) {
   std::ranges::sort(frames, before);
-  frames.erase(std::ranges::unique(frames).begin(), frames.end());
+  frames.erase(std::unique(frames.begin(), frames.end()), frames.end());
   uint64_t hash = (complete ? 1 : 0) + (unknown ? 2 : 0);
   for (const Frame& f : frames) hash = mix(mix(hash, key_of(f)), f.below);
   const auto [begin, end] = index_.equal_range(hash);

@@ -126,10 +126,9 @@ class Compiler {
     }
     COHORT_ASSIGN(const Types types, types_of(s, path));
     if (s.contains("enum") || s.contains("const")) return values(s, types, path);
-    if (types.size() == kTypes.size() && std::ranges::none_of(s.items(), [](const auto& item) {
-          return has(kTypeKeywords, item.key()) || item.key() == "multipleOf";
-        }))
-      return parts_.value();
+    bool restricted = s.contains("multipleOf");
+    for (const std::string_view keyword : kTypeKeywords) restricted |= s.contains(keyword);
+    if (types.size() == kTypes.size() && !restricted) return parts_.value();
     std::vector<Id> choices;
     for (const std::string_view type : types) {
       if (type == "integer" && types.contains("number")) continue;
@@ -492,6 +491,12 @@ class Compiler {
     return std::nullopt;
   }
 
+  static bool requires_property(const Json& s, const std::string& name) {
+    const auto required = s.find("required");
+    return required != s.end() && required->is_array() &&
+           std::find(required->begin(), required->end(), name) != required->end();
+  }
+
   static bool no_common_constant(const Json& a, const Json& b) {
     const auto left = constants(a), right = constants(b);
     return left && right && std::ranges::none_of(*left, [&](const Json& value) {
@@ -520,10 +525,7 @@ class Compiler {
     if (!objects || !a["properties"].is_object() || !b["properties"].is_object()) return false;
     for (const auto& [name, property] : a["properties"].items()) {
       if (!b["properties"].contains(name)) continue;
-      const bool needed = std::ranges::all_of(std::array{&a, &b}, [&](const Json* s) {
-        return s->contains("required") && (*s)["required"].is_array() &&
-               std::ranges::find((*s)["required"], Json(name)) != (*s)["required"].end();
-      });
+      const bool needed = requires_property(a, name) && requires_property(b, name);
       if (needed && no_common_constant(property, b["properties"][name])) return true;
     }
     return false;
