@@ -41,6 +41,22 @@ Expected<int> parse_device(std::string_view name) {
   return fail(ErrorCode::invalid_argument, "the device (--device) is '{}'; expected auto, cpu, cuda or cuda:N", name);
 }
 
+/// FP8 weights have no kernels on the device yet.
+Expected<void> check_device_types(const Program& program) {
+  const auto check = [](const Weight* weight) -> Expected<void> {
+    if (weight->type != TensorType::fp8_e4m3) return {};
+    return fail(ErrorCode::unsupported, "{} is FP8, which runs on the CPU only (--device cpu)", weight->name);
+  };
+  for (const Op& op : program.ops) {
+    if (const auto* linear = std::get_if<op::Linear>(&op.action)) COHORT_TRY(check(linear->weight));
+    if (const auto* route = std::get_if<op::Route>(&op.action)) COHORT_TRY(check(route->router));
+    if (const auto* experts = std::get_if<op::Experts>(&op.action)) {
+      for (const Weight* weight : {experts->gate, experts->up, experts->down}) COHORT_TRY(check(weight));
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 int default_threads() {
@@ -120,6 +136,7 @@ Expected<std::unique_ptr<Backend>> make_backend(const Program& program, const En
   }
   COHORT_ASSIGN(const int device, parse_device(options.device));
   if (device >= 0) {
+    COHORT_TRY(check_device_types(program));
     CudaOptions cuda;
     cuda.device = device;
     cuda.threads = options.threads > 0 ? options.threads : default_threads();

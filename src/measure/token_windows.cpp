@@ -21,11 +21,10 @@ Expected<std::unique_ptr<WindowRunner>> WindowRunner::create(EngineOptions optio
   COHORT_TRY(check_measured_options(options));
   const int threads = options.threads > 0 ? options.threads : default_threads();
   std::unique_ptr<WindowRunner> runner(new WindowRunner(threads));
-  const bool chosen = options.context > 0;
-  COHORT_ASSIGN(runner->model_, Model::load(options.model, options.context));
-  if (!chosen && runner->model_->context() > kDefaultContext) {
-    COHORT_ASSIGN(runner->model_, Model::load(options.model, kDefaultContext));
-  }
+  auto model = Model::load(options.model, options.context > 0 ? options.context : kDefaultContext);
+  if (!model && options.context == 0) model = Model::load(options.model, 0);  // made for less than the default
+  if (!model) return tl::unexpected<Error>(model.error());
+  runner->model_ = std::move(*model);
   const Program& program = runner->model_->program();
   COHORT_ASSIGN(const TensorType kv_type, parse_kv_type(options.kv_type));
   const int32_t pages_each = pages_for(runner->context());

@@ -27,7 +27,8 @@ Expected<void> Model::open(const std::filesystem::path& path) {
     COHORT_ASSIGN(folder_, huggingface::Folder::open(path));
     COHORT_ASSIGN(config_, config_from_huggingface(folder_->config()));
     COHORT_ASSIGN(safetensors_, safetensors::Folder::open(path));
-    store_ = make_safetensors_store(*safetensors_, config_.architecture);
+    COHORT_ASSIGN(const auto quantisation, huggingface::read_quantisation(folder_->config()));
+    store_ = make_safetensors_store(*safetensors_, config_.architecture, quantisation);
   } else {
     COHORT_ASSIGN(gguf_, gguf::File::open(path));
     COHORT_ASSIGN(config_, config_from_gguf(gguf_->metadata()));

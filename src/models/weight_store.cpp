@@ -6,6 +6,7 @@
 #include "base/result.h"
 #include "formats/gguf/gguf.h"
 #include "formats/safetensors/safetensors.h"
+#include "models/packed_weights.h"
 
 namespace cohort {
 
@@ -141,20 +142,22 @@ Expected<TensorType> float_type(const safetensors::TensorInfo& tensor) {
       return TensorType::bf16;
     default:
       return fail(ErrorCode::unsupported,
-                  "tensor '{}' has type {}; a Hugging Face folder may hold F32, F16 and BF16 weights", tensor.name,
-                  safetensors::dtype_name(tensor.dtype));
+                  "tensor '{}' has type {}; weights are F32, F16 or BF16, or packed as config.json says (quantization, "
+                  "quantization_config)",
+                  tensor.name, safetensors::dtype_name(tensor.dtype));
   }
 }
 
 /// "blk.3.attn_q" -> the Hugging Face name, for the families whose layers look like Llama's.
 class SafetensorsStore final : public WeightStore {
  public:
-  SafetensorsStore(const safetensors::Folder& folder, std::string_view architecture)
-      : folder_(folder), architecture_(architecture) {}
+  SafetensorsStore(const safetensors::Folder& folder, std::string_view architecture,
+                   const huggingface::CheckpointQuantisation& quantisation)
+      : folder_(folder), architecture_(architecture), packed_(folder, quantisation) {}
 
   bool has(const std::string& name) const override {
     const auto mapped = translate(name);
-    return folder_.find(mapped) != nullptr;
+    return folder_.find(mapped) != nullptr || (mapped.ends_with(kWeight) && packed_.has(module_of(mapped)));
   }
   std::vector<std::string> unused() const override { return unused_of(folder_.tensors(), used_); }
 
@@ -166,6 +169,10 @@ class SafetensorsStore final : public WeightStore {
       return weight;
     }
     const std::string mapped = translate(name + ".weight");
+    if (packed_.has(module_of(mapped))) {
+      COHORT_TRY(packed_.load({module_of(mapped)}, false, weight, used_));
+      return weight;
+    }
     COHORT_ASSIGN(const auto* tensor, find(mapped));
     COHORT_TRY(check_shape(*tensor, {rows, cols}));
     COHORT_ASSIGN(weight.type, float_type(*tensor));
@@ -181,6 +188,9 @@ class SafetensorsStore final : public WeightStore {
   }
 
  private:
+  static constexpr std::string_view kWeight = ".weight";
+  static std::string module_of(const std::string& tensor) { return tensor.substr(0, tensor.size() - kWeight.size()); }
+
   Expected<const safetensors::TensorInfo*> find(const std::string& name) {
     const auto* tensor = folder_.find(name);
     if (tensor == nullptr)
@@ -209,6 +219,25 @@ class SafetensorsStore final : public WeightStore {
                                            : (gate   ? "gate_proj"
                                               : down ? "down_proj"
                                                      : "up_proj");
+    // MLX stacks the experts of a projection.
+    const std::string stacked = layer + (mixtral ? ".block_sparse_moe" : ".mlp") + ".switch_mlp." +
+                                (gate   ? "gate_proj"
+                                 : down ? "down_proj"
+                                        : "up_proj");
+    if (packed_.has(stacked)) return packed_.load({stacked}, true, weight, used_);
+    if (const auto* tensor = folder_.find(stacked + ".weight")) {
+      used_.insert(tensor);
+      COHORT_TRY(check_shape(*tensor, {weight.experts, weight.rows, weight.cols}));
+      COHORT_ASSIGN(weight.type, float_type(*tensor));
+      for (int64_t e = 0; e < weight.experts; ++e)
+        weight.slices.push_back(tensor->data + weight.slice_bytes() * static_cast<size_t>(e));
+      return {};
+    }
+    if (packed_.has(fmt::format("{}0.{}", block, projection))) {
+      std::vector<std::string> modules;
+      for (int64_t e = 0; e < weight.experts; ++e) modules.push_back(fmt::format("{}{}.{}", block, e, projection));
+      return packed_.load(modules, false, weight, used_);
+    }
     for (const std::string& prefix : {fused_block, block}) {
       const auto* fused = folder_.find(prefix + (down ? "down_proj" : "gate_up_proj"));
       if (fused == nullptr) continue;
@@ -262,6 +291,7 @@ class SafetensorsStore final : public WeightStore {
 
   const safetensors::Folder& folder_;
   std::string architecture_;
+  PackedWeights packed_;
   std::unordered_set<const safetensors::TensorInfo*> used_;
 };
 
@@ -271,8 +301,9 @@ std::unique_ptr<WeightStore> make_gguf_store(const gguf::File& file) {
   return std::make_unique<GgufStore>(file);
 }
 
-std::unique_ptr<WeightStore> make_safetensors_store(const safetensors::Folder& folder, std::string_view architecture) {
-  return std::make_unique<SafetensorsStore>(folder, architecture);
+std::unique_ptr<WeightStore> make_safetensors_store(const safetensors::Folder& folder, std::string_view architecture,
+                                                    const huggingface::CheckpointQuantisation& quantisation) {
+  return std::make_unique<SafetensorsStore>(folder, architecture, quantisation);
 }
 
 }  // namespace cohort

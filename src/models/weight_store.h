@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cohort/error.h"
+#include "formats/huggingface/quantisation.h"
 #include "models/weights.h"
 
 namespace cohort {
@@ -64,7 +65,9 @@ class Folder;
 
 /// Both keep references: the file must outlive the store.
 std::unique_ptr<WeightStore> make_gguf_store(const gguf::File& file);
-/// `architecture` chooses the name map. F32, F16 and BF16 tensors; experts one by one or fused.
-std::unique_ptr<WeightStore> make_safetensors_store(const safetensors::Folder& folder, std::string_view architecture);
+/// `architecture` chooses the name map. F32, F16 and BF16 tensors; experts one by one, fused or stacked; packed weights
+/// as `quantisation` describes them.
+std::unique_ptr<WeightStore> make_safetensors_store(const safetensors::Folder& folder, std::string_view architecture,
+                                                    const huggingface::CheckpointQuantisation& quantisation = {});
 
 }  // namespace cohort

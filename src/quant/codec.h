@@ -98,6 +98,7 @@ const Codec* k_codec(TensorType type);
 const Codec* iq_codec(TensorType type);
 const Codec* ternary_codec(TensorType type);
 const Codec* fp4_codec(TensorType type);
+const Codec* checkpoint_codec(TensorType type);
 
 /// The six-bit scale and minimum of part `index` (0..7) in the 12 bytes of Q4_K and Q5_K.
 void unpack_k_scales(const uint8_t* packed, int index, int& scale, int& minimum);

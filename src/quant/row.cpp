@@ -12,7 +12,7 @@ namespace quant {
 namespace {
 
 const Codec& codec_of(TensorType type) {
-  for (const auto lookup : {legacy_codec, k_codec, iq_codec, ternary_codec, fp4_codec}) {
+  for (const auto lookup : {legacy_codec, k_codec, iq_codec, ternary_codec, fp4_codec, checkpoint_codec}) {
     if (const Codec* codec = lookup(type)) {
       return *codec;
     }

@@ -58,6 +58,12 @@ constexpr TypeInfo types[] = {
     plain_type(f64, "f64", 8),
 };
 
+// No file holds these and nothing encodes them, so that they are not among all_types().
+constexpr TypeInfo checkpoint_types[] = {
+    block_type(affine8, "affine8", 32, 40),
+    {fp8_e4m3, "fp8_e4m3", 32, 36, true, false},
+};
+
 constexpr uint32_t first_internal_id = 0x10000;  // ids from here on name layouts, not what a file calls them
 
 const TypeInfo* find(TensorType type) {
@@ -98,6 +104,11 @@ const TypeInfo* find_type(std::string_view name) {
 }
 
 const TypeInfo& type_info(TensorType type) {
+  for (const TypeInfo& info : checkpoint_types) {
+    if (info.type == type) {
+      return info;
+    }
+  }
   const TypeInfo* found = find(type);
   quant::require(found != nullptr, "type_info of a value that is no tensor type");
   return *found;

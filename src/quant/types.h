@@ -47,6 +47,9 @@ enum class TensorType : uint32_t {
   // Not an id of any file: Q2_0 as its first writers laid it out, one scale for 128 values. Files name it 42 as well;
   // the size of the tensor tells them apart (see find_type).
   q2_0_g128 = 0x10000 + 42,
+  // Layouts that checkpoint folders are brought into (models/packed_weights.h); no file holds them.
+  affine8 = 0x10000 + 100,   // f32 d, f32 m, 32 int8: d * q + m
+  fp8_e4m3 = 0x10000 + 101,  // f32 d, 32 E4M3: d * q; multiplied as floats
 };
 
 struct TypeInfo {
@@ -65,6 +68,7 @@ const TypeInfo* find_type(uint32_t id);
 const TypeInfo* find_type(uint32_t id, int64_t values, uint64_t bytes);
 const TypeInfo* find_type(std::string_view name);  // case-insensitive
 const TypeInfo& type_info(TensorType type);
+/// The types that files hold.
 std::span<const TypeInfo> all_types();
 
 /// Bytes of `values` consecutive values; `values` must be a multiple of block_values.

@@ -25,6 +25,10 @@ inline int32_t outputs_of_tile(const Matrix& matrix, int64_t tile) {
   return static_cast<int32_t>(std::min<int64_t>(left, matrix.tile_outputs));
 }
 
+/// FP8 weights: each of the tile's rows is decoded once for all rows of the chunk, then multiplied as f32.
+void multiply_decoded(const LinearKernels& kernels, const Matrix& matrix, int64_t expert, int64_t tile,
+                      const RowChunk& x, float* out, int64_t stride);
+
 /// out [rows][stride] receives the tile's outputs of every row.
 inline void multiply_tile(const LinearKernels& kernels, const Matrix& matrix, int64_t expert, int64_t tile,
                           const RowChunk& x, float* out, int64_t stride, const std::byte* next) {
@@ -32,6 +36,10 @@ inline void multiply_tile(const LinearKernels& kernels, const Matrix& matrix, in
     const PackedWeight& w = matrix.packed;
     kernels.tile[static_cast<int>(w.shape.layout)](
         {w.tile(expert, tile), &w.shape, &x.quant, out, stride, outputs_of_tile(matrix, tile), next});
+    return;
+  }
+  if (matrix.source->type == TensorType::fp8_e4m3) {
+    multiply_decoded(kernels, matrix, expert, tile, x, out, stride);
     return;
   }
   float* rows[kChunkRows];

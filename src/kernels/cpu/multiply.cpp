@@ -1,0 +1,27 @@
+#include "kernels/cpu/multiply.h"
+
+#include <vector>
+
+namespace cohort::cpu {
+
+void multiply_decoded(const LinearKernels& kernels, const Matrix& matrix, int64_t expert, int64_t tile,
+                      const RowChunk& x, float* out, int64_t stride) {
+  const Weight& w = *matrix.source;
+  const int32_t outputs = outputs_of_tile(matrix, tile);
+  const auto cols = static_cast<size_t>(w.cols);
+  // Memory of this thread, kept between calls: a tile is tens of kilobytes.
+  static thread_local std::vector<float> decoded;
+  decoded.resize(static_cast<size_t>(outputs) * cols);
+  const std::byte* first = w.slices[static_cast<size_t>(expert)] +
+                           static_cast<size_t>(tile) * static_cast<size_t>(matrix.tile_outputs) * matrix.row_stride;
+  for (int32_t o = 0; o < outputs; ++o) {
+    decode_row(w.type, first + static_cast<size_t>(o) * matrix.row_stride,
+               decoded.data() + static_cast<size_t>(o) * cols, w.cols);
+  }
+  float* rows[kChunkRows];
+  for (int32_t r = 0; r < x.rows; ++r) rows[r] = out + r * stride;
+  kernels.float_rows({reinterpret_cast<const std::byte*>(decoded.data()), cols * sizeof(float), TensorType::f32,
+                      x.floats, rows, w.cols, x.rows, outputs});
+}
+
+}  // namespace cohort::cpu

@@ -1,0 +1,333 @@
+#include "models/packed_weights.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <iterator>
+#include <limits>
+#include <thread>
+
+#include "base/result.h"
+#include "models/packed_source.h"
+#include "quant/half.h"
+
+namespace cohort {
+namespace {
+
+using huggingface::QuantMethod;
+using huggingface::QuantRule;
+using safetensors::DType;
+using safetensors::TensorInfo;
+
+constexpr int64_t kBlock = 32;
+
+template <class T>
+void store(std::byte* to, T value) {
+  std::memcpy(to, &value, sizeof value);
+}
+
+bool exact_half(float value) {
+  return f16_to_f32(f32_to_f16(value)) == value;
+}
+
+/// What the rows of a matrix need.
+struct Needs {
+  bool half_scales = true;  // every scale and offset is exact in f16
+  bool finite = true;
+  float least_zero = std::numeric_limits<float>::max(), most_zero = 0;
+
+  void add(const Needs& other) {
+    half_scales &= other.half_scales;
+    finite &= other.finite;
+    least_zero = std::min(least_zero, other.least_zero);
+    most_zero = std::max(most_zero, other.most_zero);
+  }
+};
+
+/// The smallest type that holds every value of a matrix as its integers and scales.
+TensorType choose_type(const Needs& needs, int bits, bool has_offset) {
+  if (!needs.half_scales) return TensorType::affine8;
+  if (has_offset) {
+    if (bits <= 4) return TensorType::q4_1;
+    return bits == 5 ? TensorType::q5_1 : TensorType::affine8;
+  }
+  const float least = -needs.most_zero, most = static_cast<float>((1 << bits) - 1) - needs.least_zero;
+  if (least >= -8 && most <= 7) return TensorType::q4_0;
+  if (least >= -16 && most <= 15) return TensorType::q5_0;
+  if (least >= -128 && most <= 127) return TensorType::q8_0;
+  return TensorType::affine8;
+}
+
+/// Nibbles of values 0-15 below those of 16-31; for five bits the fifth ones before them.
+void put_nibbles(const uint8_t* codes, bool five, std::byte* out) {
+  if (five) {
+    uint32_t high = 0;
+    for (int j = 0; j < kBlock; ++j) high |= static_cast<uint32_t>(codes[j] >> 4) << j;
+    store(out, high);
+    out += 4;
+  }
+  for (int j = 0; j < 16; ++j) out[j] = static_cast<std::byte>((codes[j] & 15) | ((codes[j + 16] & 15) << 4));
+}
+
+/// Encodes one block of codes with the parameters of its group.
+void put_block(TensorType type, int bits, bool has_offset, const uint8_t* codes, float scale, float zero,
+               std::byte* out) {
+  std::array<uint8_t, kBlock> shifted;
+  const auto shift = [&](int bias) {
+    for (size_t j = 0; j < kBlock; ++j) shifted[j] = static_cast<uint8_t>(codes[j] - static_cast<int>(zero) + bias);
+  };
+  switch (type) {
+    case TensorType::q4_0:
+    case TensorType::q5_0:
+      shift(type == TensorType::q4_0 ? 8 : 16);
+      store(out, f32_to_f16(scale));
+      put_nibbles(shifted.data(), type == TensorType::q5_0, out + 2);
+      return;
+    case TensorType::q8_0:
+      shift(0);
+      store(out, f32_to_f16(scale));
+      std::memcpy(out + 2, shifted.data(), kBlock);
+      return;
+    case TensorType::q4_1:
+    case TensorType::q5_1:
+      store(out, f32_to_f16(scale));
+      store(out + 2, f32_to_f16(zero));
+      put_nibbles(codes, type == TensorType::q5_1, out + 4);
+      return;
+    default: {  // affine8
+      const int centre = bits == 8 ? 128 : 0;
+      const float offset =
+          has_offset ? zero + scale * static_cast<float>(centre) : scale * (static_cast<float>(centre) - zero);
+      store(out, scale);
+      store(out + 4, offset);
+      for (size_t j = 0; j < kBlock; ++j) out[8 + j] = static_cast<std::byte>(codes[j] - centre);
+    }
+  }
+}
+
+}  // namespace
+
+PackedWeights::PackedWeights(const safetensors::Folder& folder, huggingface::CheckpointQuantisation quantisation)
+    : folder_(folder),
+      quantisation_(std::move(quantisation)),
+      team_(static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 64U))) {}
+
+PackedWeights::~PackedWeights() = default;
+
+bool PackedWeights::has(const std::string& module) const {
+  switch (quantisation_.method) {
+    case QuantMethod::none:
+      return false;
+    case QuantMethod::mlx:
+      return folder_.find(module + ".scales") != nullptr;
+    case QuantMethod::gptq:
+    case QuantMethod::awq:
+      return folder_.find(module + ".qweight") != nullptr;
+    case QuantMethod::compressed_tensors:
+      return folder_.find(module + ".weight_packed") != nullptr;
+    case QuantMethod::fp8:
+      break;
+  }
+  return folder_.find(module + ".weight_scale_inv") != nullptr;
+}
+
+Expected<const TensorInfo*> PackedWeights::find(const std::string& name, Used& used) const {
+  const TensorInfo* tensor = folder_.find(name);
+  if (tensor == nullptr) {
+    return fail(ErrorCode::corrupt, "the folder has no tensor '{}', which {} weights need", name,
+                huggingface::method_name(quantisation_.method));
+  }
+  used.insert(tensor);
+  return tensor;
+}
+
+Expected<std::vector<std::unique_ptr<PackedSource>>> PackedWeights::sources(const std::string& module,
+                                                                            const Weight& weight, int64_t experts,
+                                                                            Used& used) const {
+  const auto rule = quantisation_.rule_of(module);
+  if (!rule) {
+    return fail(ErrorCode::corrupt, "'{}' has packed weights, but config.json says that it is not quantised", module);
+  }
+  PackedTensors t;
+  switch (quantisation_.method) {
+    case QuantMethod::mlx: {
+      COHORT_ASSIGN(t.weight, find(module + ".weight", used));
+      COHORT_ASSIGN(t.scales, find(module + ".scales", used));
+      COHORT_ASSIGN(t.zeros, find(module + ".biases", used));
+      break;
+    }
+    case QuantMethod::compressed_tensors: {
+      COHORT_ASSIGN(t.weight, find(module + ".weight_packed", used));
+      COHORT_ASSIGN(t.scales, find(module + ".weight_scale", used));
+      for (const char* optional : {".weight_zero_point", ".weight_shape", ".weight_g_idx"}) {
+        if (const TensorInfo* tensor = folder_.find(module + optional)) used.insert(tensor);
+      }
+      t.zeros = folder_.find(module + ".weight_zero_point");
+      break;
+    }
+    default: {
+      COHORT_ASSIGN(t.weight, find(module + ".qweight", used));
+      COHORT_ASSIGN(t.scales, find(module + ".scales", used));
+      COHORT_ASSIGN(t.zeros, find(module + ".qzeros", used));
+      t.order = folder_.find(module + ".g_idx");
+      if (t.order != nullptr) used.insert(t.order);
+    }
+  }
+  std::vector<std::unique_ptr<PackedSource>> sources;
+  for (int64_t e = 0; e < experts; ++e) {
+    COHORT_ASSIGN(auto source, make_packed_source(quantisation_.method, *rule, quantisation_.zeros_less_one, t, module,
+                                                  weight.rows, weight.cols, e, experts));
+    sources.push_back(std::move(source));
+  }
+  return sources;
+}
+
+Expected<void> PackedWeights::load(const std::vector<std::string>& modules, bool stacked, Weight& weight, Used& used) {
+  if (quantisation_.method == QuantMethod::fp8) {
+    for (const std::string& module : modules) COHORT_TRY(load_fp8(module, weight, used));
+    return {};
+  }
+  const auto rule = quantisation_.rule_of(modules.front());
+  if (rule && rule->mxfp4) {
+    for (const std::string& module : modules)
+      COHORT_TRY(load_mxfp4(module, stacked ? weight.experts : 1, weight, used));
+    return {};
+  }
+  std::vector<std::unique_ptr<PackedSource>> all;
+  for (const std::string& module : modules) {
+    COHORT_ASSIGN(auto some, sources(module, weight, stacked ? weight.experts : 1, used));
+    std::ranges::move(some, std::back_inserter(all));
+  }
+  return repack(all, weight);
+}
+
+std::byte* PackedWeights::allocate(Weight& weight) {
+  auto& memory = memory_.emplace_back(weight.slice_bytes());
+  weight.slices.push_back(memory.data());
+  return memory.data();
+}
+
+Expected<void> PackedWeights::repack(const std::vector<std::unique_ptr<PackedSource>>& sources, Weight& weight) {
+  // First what all experts need together, then their blocks: a weight has one type.
+  std::vector<Needs> needs(static_cast<size_t>(team_.size()));
+  int bits = 0;
+  for (const auto& source : sources) {
+    bits = std::max(bits, source->bits);
+    if (source->bits != sources.front()->bits || source->group != sources.front()->group) {
+      return fail(ErrorCode::unsupported,
+                  "'{}' has {} bits in groups of {}, '{}' has {} in groups of {}; the experts of "
+                  "a layer must be alike",
+                  sources.front()->name, sources.front()->bits, sources.front()->group, source->name, source->bits,
+                  source->group);
+    }
+    team_.run(source->rows, [&](int64_t row, int thread) {
+      const auto count = static_cast<size_t>(source->cols / source->group);
+      std::vector<float> scale(count), zero(count);
+      source->groups(row, scale.data(), zero.data());
+      Needs& mine = needs[static_cast<size_t>(thread)];
+      for (size_t g = 0; g < count; ++g) {
+        mine.finite &= std::isfinite(scale[g]) && std::isfinite(zero[g]);
+        mine.half_scales &= exact_half(scale[g]) && (!source->has_offset() || exact_half(zero[g]));
+        mine.least_zero = std::min(mine.least_zero, zero[g]);
+        mine.most_zero = std::max(mine.most_zero, zero[g]);
+      }
+    });
+    for (const Needs& some : needs) {
+      if (!some.finite)
+        return fail(ErrorCode::corrupt, "'{}' has a scale that is not finite: the checkpoint is damaged", source->name);
+    }
+  }
+  for (const Needs& some : needs) needs.front().add(some);
+  const bool has_offset = sources.front()->has_offset();
+  weight.type = choose_type(needs.front(), bits, has_offset);
+  const size_t block_bytes = type_info(weight.type).block_bytes;
+  for (const auto& source : sources) {
+    std::byte* out = allocate(weight);
+    team_.run(source->rows, [&](int64_t row, int) {
+      const auto count = static_cast<size_t>(source->cols / source->group);
+      std::vector<float> scale(count), zero(count);
+      std::vector<uint8_t> codes(static_cast<size_t>(source->cols));
+      source->groups(row, scale.data(), zero.data());
+      source->codes(row, codes.data());
+      std::byte* at = out + static_cast<size_t>(row) * row_bytes(weight.type, source->cols);
+      for (int64_t first = 0; first < source->cols; first += kBlock, at += block_bytes) {
+        const auto g = static_cast<size_t>(first / source->group);
+        put_block(weight.type, source->bits, has_offset, codes.data() + first, scale[g], zero[g], at);
+      }
+    });
+  }
+  return {};
+}
+
+/// MLX's mxfp4: u32 words [.., rows, cols / 8] of nibbles in order, u8 scales [.., rows, cols / 32]. GGUF's blocks hold
+/// the scale, then values j and j + 16 in one byte.
+Expected<void> PackedWeights::load_mxfp4(const std::string& module, int64_t experts, Weight& weight, Used& used) {
+  COHORT_ASSIGN(const TensorInfo* codes, find(module + ".weight", used));
+  COHORT_ASSIGN(const TensorInfo* scales, find(module + ".scales", used));
+  std::vector<int64_t> words{weight.rows, weight.cols / 8}, groups{weight.rows, weight.cols / kBlock};
+  if (experts > 1 || codes->shape.size() == 3) {
+    words.insert(words.begin(), experts);
+    groups.insert(groups.begin(), experts);
+  }
+  if (weight.cols % kBlock != 0 || codes->shape != words || scales->shape != groups || codes->dtype != DType::u32 ||
+      scales->dtype != DType::u8) {
+    return fail(ErrorCode::corrupt,
+                "'{}' has {} words {} and {} scales {}; mxfp4 (config.json) asks for U32 {} and U8 {}", module,
+                safetensors::dtype_name(codes->dtype), fmt::format("[{}]", fmt::join(codes->shape, ", ")),
+                safetensors::dtype_name(scales->dtype), fmt::format("[{}]", fmt::join(scales->shape, ", ")),
+                fmt::format("[{}]", fmt::join(words, ", ")), fmt::format("[{}]", fmt::join(groups, ", ")));
+  }
+  weight.type = TensorType::mxfp4;
+  const int64_t blocks = weight.cols / kBlock;
+  for (int64_t e = 0; e < experts; ++e) {
+    std::byte* out = allocate(weight);
+    team_.run(weight.rows, [&](int64_t row, int) {
+      const int64_t first = (e * weight.rows + row) * blocks;
+      std::byte* at = out + static_cast<size_t>(row) * row_bytes(weight.type, weight.cols);
+      for (int64_t b = 0; b < blocks; ++b, at += 17) {
+        std::array<uint8_t, kBlock> nibbles;
+        for (size_t j = 0; j < kBlock; ++j) {
+          const auto pair = std::to_integer<uint8_t>(codes->data[(first + b) * 16 + static_cast<int64_t>(j / 2)]);
+          nibbles[j] = j % 2 == 0 ? pair & 15 : pair >> 4;
+        }
+        at[0] = scales->data[first + b];
+        put_nibbles(nibbles.data(), false, at + 1);
+      }
+    });
+  }
+  return {};
+}
+
+/// F8_E4M3 [rows, cols] and weight_scale_inv [ceil(rows / block), ceil(cols / block)].
+Expected<void> PackedWeights::load_fp8(const std::string& module, Weight& weight, Used& used) {
+  COHORT_ASSIGN(const TensorInfo* codes, find(module + ".weight", used));
+  COHORT_ASSIGN(const TensorInfo* scales, find(module + ".weight_scale_inv", used));
+  const int64_t block_rows = quantisation_.scale_rows, block_cols = quantisation_.scale_cols;
+  const std::vector<int64_t> shape{weight.rows, weight.cols};
+  const int64_t lines = (weight.rows + block_rows - 1) / block_rows,
+                across = (weight.cols + block_cols - 1) / block_cols;
+  const bool floats = scales->dtype == DType::f32 || scales->dtype == DType::f16 || scales->dtype == DType::bf16;
+  if (codes->shape != shape || codes->dtype != DType::f8_e4m3 || scales->shape != std::vector<int64_t>{lines, across} ||
+      !floats || weight.cols % kBlock != 0) {
+    return fail(ErrorCode::corrupt,
+                "'{}' has {} weights [{}] and {} scales [{}]; config.json asks for F8_E4M3 [{}] with a scale for each "
+                "{} x {} values",
+                module, safetensors::dtype_name(codes->dtype), fmt::join(codes->shape, ", "),
+                safetensors::dtype_name(scales->dtype), fmt::join(scales->shape, ", "), fmt::join(shape, ", "),
+                block_rows, block_cols);
+  }
+  weight.type = TensorType::fp8_e4m3;
+  const size_t block_bytes = type_info(weight.type).block_bytes;
+  std::byte* out = allocate(weight);
+  team_.run(weight.rows, [&](int64_t row, int) {
+    std::byte* at = out + static_cast<size_t>(row) * row_bytes(weight.type, weight.cols);
+    for (int64_t first = 0; first < weight.cols; first += kBlock, at += block_bytes) {
+      store(at, load_float(*scales, row / block_rows * across + first / block_cols));
+      std::memcpy(at + 4, codes->data + row * weight.cols + first, kBlock);
+    }
+  });
+  return {};
+}
+
+}  // namespace cohort
