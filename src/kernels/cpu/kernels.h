@@ -55,6 +55,6 @@ struct LinearKernels {
 /// The table of `isa`, which must be one of available_isas().
 const LinearKernels& linear_kernels(Isa isa);
 
-extern const LinearKernels kScalarKernels, kAvx2Kernels, kAvx512Kernels, kAmxKernels;
+extern const LinearKernels kScalarKernels, kAvx2Kernels, kAvx512Kernels, kAmxKernels, kNeonKernels;
 
 }  // namespace cohort::cpu
