@@ -206,20 +206,20 @@ COHORT_INLINE void store_lanes(float* out, float32x4_t v, int32_t lanes) {
 }
 
 template <class Quants, class Scales, int kRows>
-void quarter_rows(const TileCall& call, int quarter, int32_t first, bool prefetch) {
+void quarter_rows(const TileCall& call, int quarter, int32_t first, int32_t pass, int32_t passes) {
   const PackedShape& shape = *call.shape;
   const ActivationChunk& x = *call.x;
   const std::byte* quants = call.tile + shape.scale_bytes;
   const int32_t per_segment = shape.blocks / shape.segments;
   const int8x16_t bias = vdupq_n_s8(static_cast<int8_t>(layout_info(shape.layout).bias));
   float32x4_t waiting[6][kRows];  // finished segments, as the carries of a binary counter
-  TilePrefetcher prefetcher(call);
+  TilePrefetcher prefetcher(call, pass, passes);
   int64_t block = 0;
   for (int32_t segment = 0; segment < shape.segments; ++segment) {
     float32x4_t acc[kRows];
     for (int r = 0; r < kRows; ++r) acc[r] = vdupq_n_f32(0);
     for (int32_t i = 0; i < per_segment; ++i, ++block) {
-      if (prefetch) prefetcher.advance();
+      prefetcher.advance();
       uint8x16_t codes[8];
       Quants::decode(quants + block * Quants::kBytes, quarter, codes);
       int8x16_t w[8];
@@ -245,21 +245,24 @@ void quarter_rows(const TileCall& call, int quarter, int32_t first, bool prefetc
 
 template <class Quants, class Scales>
 void tile_all(const TileCall& call) {
+  const int32_t parts = std::min(kQuarters, (call.outputs + 3) / 4);
+  const int32_t passes = parts * ((call.x->rows + 3) / 4);
+  int32_t pass = -1;
   for (int quarter = 0; quarter < kQuarters && call.outputs > 4 * quarter; ++quarter) {
     for (int32_t first = 0; first < call.x->rows; first += 4) {
-      const bool prefetch = quarter == 0 && first == 0;
+      ++pass;
       switch (call.x->rows - first) {
         case 1:
-          quarter_rows<Quants, Scales, 1>(call, quarter, first, prefetch);
+          quarter_rows<Quants, Scales, 1>(call, quarter, first, pass, passes);
           break;
         case 2:
-          quarter_rows<Quants, Scales, 2>(call, quarter, first, prefetch);
+          quarter_rows<Quants, Scales, 2>(call, quarter, first, pass, passes);
           break;
         case 3:
-          quarter_rows<Quants, Scales, 3>(call, quarter, first, prefetch);
+          quarter_rows<Quants, Scales, 3>(call, quarter, first, pass, passes);
           break;
         default:
-          quarter_rows<Quants, Scales, 4>(call, quarter, first, prefetch);
+          quarter_rows<Quants, Scales, 4>(call, quarter, first, pass, passes);
       }
     }
   }
