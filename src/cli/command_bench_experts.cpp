@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cli/commands.h"
+#include "cli/values.h"
 #include "engine/backend_choice.h"
 #include "measure/expert_bench.h"
 #include "measure/machine.h"
@@ -62,6 +63,7 @@ void add_bench_experts_command(CLI::App& bench, int& exit_code) {
   command->add_option("--gate-up", o.shape.gate_up, "Type of gate and up")->type_name("TYPE")->capture_default_str();
   command->add_option("--down", o.shape.down, "Type of down")->type_name("TYPE")->capture_default_str();
   command->add_option("--tokens", o.tokens, "Numbers of tokens, separated by commas")
+      ->check(whole_number(1, 65536))
       ->delimiter(',')
       ->type_name("N,N,...")
       ->capture_default_str();
@@ -70,25 +72,40 @@ void add_bench_experts_command(CLI::App& bench, int& exit_code) {
                    "Share of the routes of every token but the first that repeat an expert: 0 is the worst case, 1 the "
                    "best (without it: uniformly random experts)")
       ->type_name("SHARE")
-      ->check(CLI::Range(0.0, 1.0));
-  command->add_option("--hidden", o.shape.hidden, "Width of a token")->capture_default_str();
-  command->add_option("--inter", o.shape.inner, "Width inside of an expert")->capture_default_str();
-  command->add_option("--experts", o.shape.experts, "Experts of a layer")->capture_default_str();
-  command->add_option("--top-k", o.shape.top_k, "Experts of a token")->capture_default_str();
+      ->check(number(0, 1));
+  command->add_option("--hidden", o.shape.hidden, "Width of a token")
+      ->check(whole_number(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--inter", o.shape.inner, "Width inside of an expert")
+      ->check(whole_number(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--experts", o.shape.experts, "Experts of a layer")
+      ->check(whole_number(1, 65536))
+      ->capture_default_str();
+  command->add_option("--top-k", o.shape.top_k, "Experts of a token")
+      ->check(whole_number(1, 65536))
+      ->capture_default_str();
   command
       ->add_option("--layers", o.shape.layers,
                    "Layers that are walked in turn; their weights should be several times the caches")
+      ->check(whole_number(1, 4096))
       ->capture_default_str();
-  command->add_option("--threads", o.threads, "Threads (0: one per core)")->type_name("N")->capture_default_str();
+  command->add_option("--threads", o.threads, "Threads (0: one per core)")
+      ->check(whole_number(0, 1024))
+      ->type_name("N")
+      ->capture_default_str();
   command->add_option("--isa", a->isa, "Instruction set: auto, scalar, avx2, avx512, amx, neon")
       ->type_name("NAME")
       ->capture_default_str();
-  command->add_option("-r,--repeats", o.repeats, "Repeats; the median counts")->type_name("N")->capture_default_str();
+  command->add_option("-r,--repeats", o.repeats, "Repeats; the median counts")
+      ->check(whole_number(1, 1000))
+      ->type_name("N")
+      ->capture_default_str();
   command->add_option("--bandwidth", a->bandwidth, "GB/s that the roofline refers to (default: measured now; 0: none)")
       ->type_name("GB/s")
-      ->check(CLI::NonNegativeNumber);
+      ->check(number(0, 1e6));
   command->add_option("-o,--output", a->output, "md, csv or json")
-      ->check(CLI::IsMember({"md", "csv", "json"}))
+      ->check(one_of({"md", "csv", "json"}))
       ->capture_default_str();
   command->callback([a, &exit_code] { exit_code = run(*a); });
 }

@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
+#include "cli/values.h"
 #include "measure/parity.h"
 
 namespace cohort::cli {
@@ -70,10 +71,12 @@ void add_parity_command(CLI::App& app, int& exit_code) {
   command->get_option("--model")->required(false);
   a->parity.engine.max_streams = a->parity.streams;
   command->add_option("--tokens-each", a->parity.tokens, "Tokens of each stream")
+      ->check(whole_number(2, 1 << 20))
       ->type_name("N")
       ->capture_default_str();
   command
       ->add_option("--reference-tokens", a->parity.reference_tokens, "Tokens of each stream for the slow scalar code")
+      ->check(whole_number(1, 1 << 20))
       ->type_name("N")
       ->capture_default_str();
   command->add_flag("--no-reference", a->no_reference, "Leave the scalar reference out");
@@ -84,11 +87,22 @@ void add_parity_command(CLI::App& app, int& exit_code) {
       ->delimiter(',')
       ->type_name("TYPE,...");
   command->add_option("--down", e.down, "With --experts: types of down, or all")->delimiter(',')->type_name("TYPE,...");
-  command->add_option("--tokens", e.tokens, "With --experts: numbers of tokens")->delimiter(',')->type_name("N,N,...");
-  command->add_option("--hidden", e.hidden, "With --experts: width of a token")->capture_default_str();
-  command->add_option("--inter", e.inner, "With --experts: width inside of an expert")->capture_default_str();
-  command->add_option("--expert-count", e.experts, "With --experts: experts")->capture_default_str();
-  command->add_option("--top-k", e.top_k, "With --experts: experts of a token")->capture_default_str();
+  command->add_option("--tokens", e.tokens, "With --experts: numbers of tokens")
+      ->check(whole_number(1, 4096))
+      ->delimiter(',')
+      ->type_name("N,N,...");
+  command->add_option("--hidden", e.hidden, "With --experts: width of a token")
+      ->check(whole_number(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--inter", e.inner, "With --experts: width inside of an expert")
+      ->check(whole_number(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--expert-count", e.experts, "With --experts: experts")
+      ->check(whole_number(1, 65536))
+      ->capture_default_str();
+  command->add_option("--top-k", e.top_k, "With --experts: experts of a token")
+      ->check(whole_number(1, 65536))
+      ->capture_default_str();
   command->add_flag("--json", a->json, "Report as JSON");
   command->callback([a, &exit_code] { exit_code = run(*a); });
 }

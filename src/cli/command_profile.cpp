@@ -7,7 +7,9 @@
 
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
+#include "cli/values.h"
 #include "engine/backend_choice.h"
+#include "engine/limits.h"
 #include "measure/machine.h"
 #include "measure/profile.h"
 
@@ -55,18 +57,22 @@ void add_profile_command(CLI::App& app, int& exit_code) {
   add_engine_flags(*command, a->profile.engine);
   command->add_option("-B,--batch", a->profile.streams, "Numbers of streams, separated by commas")
       ->delimiter(',')
+      ->check(whole_number(1, kMaxStreams))
       ->type_name("N,N,...")
       ->capture_default_str();
   command->add_option("--npp", a->profile.prompt_tokens, "Prompt tokens of each stream (also -npp)")
+      ->check(whole_number(1, 1 << 24))
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--ntg", a->profile.steps, "Decode steps (also -ntg)")->type_name("N")->capture_default_str();
+  command->add_option("--ntg", a->profile.steps, "Decode steps (also -ntg)")
+      ->check(whole_number(1, 1 << 24))
+      ->type_name("N")
+      ->capture_default_str();
   command->add_option("-r,--repeats", a->profile.repeats, "Repeats; the median counts")
+      ->check(whole_number(1, 1000))
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("-o,--output", a->output, "md or json")
-      ->check(CLI::IsMember({"md", "json"}))
-      ->capture_default_str();
+  command->add_option("-o,--output", a->output, "md or json")->check(one_of({"md", "json"}))->capture_default_str();
   command->callback([a, &exit_code] { exit_code = run(*a); });
 }
 

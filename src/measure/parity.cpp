@@ -158,9 +158,9 @@ Expected<ParityReport> check_parity(const ParityOptions& options,
   COHORT_TRY(
       in_range("the number of tokens for the reference (--reference-tokens)", options.reference_tokens, 1, 1 << 20));
   EngineOptions engine = options.engine;
+  COHORT_TRY(check_measured_options(engine));
   engine.max_streams = 2 * options.streams;
   engine.kv_positions = int64_t{2} * options.streams * pages_for(options.tokens) * kPagePositions;
-  COHORT_TRY(check_options(engine));
   COHORT_ASSIGN(auto model, Model::load(engine.model, options.tokens));
   const Program& program = model->program();
   COHORT_ASSIGN(const TensorType kv_type, parse_kv_type(engine.kv_type));

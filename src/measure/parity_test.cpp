@@ -14,7 +14,12 @@ TEST(parity, every_way_of_running_gives_the_same_bits) {
   const TestFolder folder;
   ParityOptions o;
   o.engine.model = folder.path() / "mini.gguf";
-  ASSERT_TRUE(synthesise({.config = "qwen3-moe-mini", .type = "q4_k_m", .output = o.engine.model, .layers = 1}));
+  SynthOptions synth;
+  synth.config = "qwen3-moe-mini";
+  synth.type = "q4_k_m";
+  synth.output = o.engine.model;
+  synth.layers = 1;
+  ASSERT_TRUE(synthesise(synth));
   o.engine.threads = 2;
   o.streams = 2;
   o.tokens = 66;  // a page and more in each half

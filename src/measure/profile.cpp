@@ -219,8 +219,8 @@ Expected<ProfileReport> profile_steps(const ProfileOptions& options,
   const int32_t most = std::ranges::max(o.streams);
   const int32_t context = o.prompt_tokens + o.steps;
   o.engine.max_streams = most;
+  COHORT_TRY(check_measured_options(o.engine));
   o.engine.kv_positions = int64_t{most} * pages_for(context) * kPagePositions;
-  COHORT_TRY(check_options(o.engine));
   COHORT_ASSIGN(auto model, Model::load(o.engine.model, context));
   const Program& program = model->program();
   COHORT_ASSIGN(const TensorType kv_type, parse_kv_type(o.engine.kv_type));

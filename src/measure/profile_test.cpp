@@ -14,7 +14,12 @@ TEST(profile, times_and_bytes_add_up) {
   const TestFolder folder;
   ProfileOptions o;
   o.engine.model = folder.path() / "mini.gguf";
-  ASSERT_TRUE(synthesise({.config = "qwen3-moe-mini", .type = "q4_0", .output = o.engine.model, .layers = 1}));
+  SynthOptions synth;
+  synth.config = "qwen3-moe-mini";
+  synth.type = "q4_0";
+  synth.output = o.engine.model;
+  synth.layers = 1;
+  ASSERT_TRUE(synthesise(synth));
   o.engine.threads = 2;
   o.prompt_tokens = 8;
   o.steps = 2;
