@@ -84,6 +84,7 @@ void add_bench_command(CLI::App& app, int& exit_code) {
   bench->require_subcommand(1);
   add_bench_steps_command(*bench, exit_code);
   add_bench_serve_command(*bench, exit_code);
+  add_bench_experts_command(*bench, exit_code);
 }
 
 }  // namespace cohort::cli

@@ -41,6 +41,8 @@ int main(int argc, char** argv) {
   cli::add_run_command(app, exit_code);
   cli::add_serve_command(app, exit_code);
   cli::add_bench_command(app, exit_code);
+  cli::add_profile_command(app, exit_code);
+  cli::add_parity_command(app, exit_code);
   cli::add_inspect_command(app, exit_code);
   cli::add_convert_command(app, exit_code);
   cli::add_synth_command(app, exit_code);

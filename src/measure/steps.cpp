@@ -1,113 +1,17 @@
 #include "measure/steps.h"
 
 #include <algorithm>
-#include <chrono>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "base/memory.h"
 #include "base/result.h"
-#include "base/rng.h"
 #include "engine/backend_choice.h"
 #include "kv/pages.h"
+#include "measure/fed_streams.h"
 #include "models/model.h"
 
 namespace cohort {
 namespace {
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
-/// One set of streams on a backend, each on pages of its own.
-class Streams {
- public:
-  Streams(Backend& backend, const Program& program, const StepsOptions& options, int32_t count)
-      : backend_(backend), program_(program), options_(options), pages_(static_cast<size_t>(count)) {
-    const int32_t each = pages_for(options.prompt_tokens + options.generated_tokens);
-    int32_t next = 0;
-    for (auto& pages : pages_) {
-      pages.resize(static_cast<size_t>(each));
-      std::iota(pages.begin(), pages.end(), next);
-      next += each;
-    }
-    logits_.resize(pages_.size() * static_cast<size_t>(program.vocabulary));
-  }
-
-  /// Reads every prompt, prefill_rows a step; the last row of each is sampled, as a server would.
-  Expected<double> prefill() {
-    double seconds = 0;
-    for (size_t stream = 0; stream < pages_.size(); ++stream) {
-      for (int32_t first = 0; first < options_.prompt_tokens; first += options_.engine.prefill_rows) {
-        const int32_t rows = std::min(options_.engine.prefill_rows, options_.prompt_tokens - first);
-        Batch batch;
-        add_rows(batch, stream, first, rows);
-        if (first + rows == options_.prompt_tokens) batch.sampled_rows.push_back(rows - 1);
-        COHORT_ASSIGN(const double spent, step(batch));
-        seconds += spent;
-      }
-    }
-    return seconds;
-  }
-
-  Expected<double> decode(double& bytes, double& experts) {
-    double seconds = 0;
-    for (int32_t i = 0; i < options_.generated_tokens; ++i) {
-      Batch batch;
-      for (size_t stream = 0; stream < pages_.size(); ++stream) {
-        add_rows(batch, stream, options_.prompt_tokens + i, 1);
-        batch.sampled_rows.push_back(static_cast<int32_t>(stream));
-      }
-      COHORT_ASSIGN(const double spent, step(batch));
-      seconds += spent;
-      bytes += stats_.bytes;
-      experts += stats_.distinct_experts;
-    }
-    return seconds;
-  }
-
- private:
-  void add_rows(Batch& batch, size_t stream, int32_t first, int32_t rows) {
-    batch.sequences.push_back({batch.rows(), rows, first, pages_[stream]});
-    for (int32_t r = 0; r < rows; ++r) {
-      const auto position = static_cast<uint32_t>(first + r);
-      const float u = uniform(1, position, 0, options_.shared_tokens ? 0 : static_cast<uint32_t>(stream));
-      batch.tokens.push_back(static_cast<int32_t>(u * static_cast<float>(program_.vocabulary)));
-      batch.positions.push_back(first + r);
-    }
-  }
-
-  Expected<double> step(const Batch& batch) {
-    const auto start = std::chrono::steady_clock::now();
-    const size_t wanted = batch.sampled_rows.size() * static_cast<size_t>(program_.vocabulary);
-    COHORT_ASSIGN(stats_, backend_.run(batch, std::span(logits_).first(wanted)));
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  }
-
-  Backend& backend_;
-  const Program& program_;
-  const StepsOptions& options_;
-  std::vector<std::vector<int32_t>> pages_;
-  std::vector<float> logits_;
-  StepStats stats_;
-};
-
-/// The type that holds most of the model's weight bytes.
-std::string main_type(const Program& program) {
-  std::map<std::string, size_t> bytes;
-  const auto count = [&](const Weight* w) { bytes[std::string(type_info(w->type).name)] += w->bytes(); };
-  for (const Op& op : program.ops) {
-    if (const auto* linear = std::get_if<op::Linear>(&op.action)) count(linear->weight);
-    if (const auto* experts = std::get_if<op::Experts>(&op.action)) {
-      for (const Weight* w : {experts->gate, experts->up, experts->down}) count(w);
-    }
-  }
-  const auto largest = std::ranges::max_element(bytes, {}, [](const auto& entry) { return entry.second; });
-  return largest == bytes.end() ? "none" : largest->first;
-}
 
 Expected<void> check_steps_options(const StepsOptions& o) {
   const auto at_least_one = [](std::string_view what, int64_t value, int64_t limit) -> Expected<void> {
@@ -162,23 +66,21 @@ Expected<StepsReport> bench_steps(const StepsOptions& options,
   report.repeats = o.repeats;
   report.bandwidth = o.bandwidth;
   report.weight_bytes = model->weight_bytes();
-  const double page_position_bytes = static_cast<double>(page_bytes) / kPagePositions;
+  const FeedShape shape = {o.prompt_tokens, o.generated_tokens, o.engine.prefill_rows, o.shared_tokens};
   for (const int32_t count : o.streams) {
     if (progress) progress(fmt::format("{} streams", count));
     StepsPoint point;
     point.streams = count;
     std::vector<double> prefill, decode;
     for (int32_t repeat = 0; repeat <= o.repeats; ++repeat) {  // the first warms up
-      Streams streams(*backend, program, o, count);
-      double bytes = 0, experts = 0;
-      COHORT_ASSIGN(const double prefill_seconds, streams.prefill());
-      COHORT_ASSIGN(const double decode_seconds, streams.decode(bytes, experts));
+      FedStreams streams(*backend, program, shape, count);
+      COHORT_ASSIGN(const StepStats read, streams.prefill());
+      COHORT_ASSIGN(const StepStats generated, streams.decode());
       if (repeat == 0) continue;
-      prefill.push_back(prefill_seconds);
-      decode.push_back(decode_seconds);
-      const double mean_positions = o.prompt_tokens + (o.generated_tokens + 1) / 2.0;
-      point.bytes_per_step = bytes / o.generated_tokens + count * mean_positions * page_position_bytes;
-      point.distinct_experts = experts / o.generated_tokens;
+      prefill.push_back(read.seconds);
+      decode.push_back(generated.seconds);
+      point.bytes_per_step = generated.bytes / o.generated_tokens;
+      point.distinct_experts = generated.distinct_experts / o.generated_tokens;
     }
     point.prefill_seconds = median(prefill);
     point.decode_seconds = median(decode);

@@ -403,21 +403,32 @@ class Executor final : public CpuBackend {
       count_bytes(item.op, static_cast<double>(m.bytes()));
     }
     run_jobs(
-        static_cast<int64_t>(linear_jobs_.size()),
-        [&](int64_t index, int) { run_linear(linear_jobs_[static_cast<size_t>(index)], rows); },
+        static_cast<int64_t>(linear_jobs_.size()), [&](int64_t index, int) { run_linear(index, rows); },
         [&](int64_t index) { return linear_jobs_[static_cast<size_t>(index)].item->op; });
   }
 
-  void run_linear(const LinearJob& job, int64_t rows) {
+  void run_linear(int64_t index, int64_t rows) {
+    const LinearJob& job = linear_jobs_[static_cast<size_t>(index)];
     const Matrix& m = *job.item->matrix;
+    // The job that this thread will probably take next.
+    const auto following = static_cast<size_t>(index + team_.size());
+    const LinearJob* after = following < linear_jobs_.size() ? &linear_jobs_[following] : nullptr;
+    const int64_t job_rows =
+        std::min<int64_t>(rows, int64_t{job.last_chunk} * kChunkRows) - int64_t{job.first_chunk} * kChunkRows;
     const int64_t width = place(job.item->output).width;
     for (int64_t tile = job.first_tile; tile < job.last_tile; ++tile) {
-      const std::byte* next = tile + 1 < job.last_tile ? tile_address(m, 0, tile + 1) : nullptr;
+      const bool last = tile + 1 == job.last_tile;
+      const Matrix& next_matrix = last && after != nullptr ? *after->item->matrix : m;
+      const std::byte* next = !last              ? tile_address(m, 0, tile + 1)
+                              : after != nullptr ? tile_address(next_matrix, 0, after->first_tile)
+                                                 : nullptr;
       const int64_t output = tile * m.tile_outputs;
       for (int32_t chunk = job.first_chunk; chunk < job.last_chunk; ++chunk) {
         const RowChunk x = chunk_of(job.item->input, m.quantised, chunk, rows);
         float* out = floats(job.item->output, int64_t{chunk} * kChunkRows) + output;
-        multiply_tile(linear_, m, 0, tile, x, out, width, next);
+        multiply_tile(linear_, m, 0, tile, x, out, width,
+                      upcoming(next, next, next_matrix.tile_bytes, int64_t{chunk - job.first_chunk} * kChunkRows,
+                               x.rows, job_rows));
         if (job.item->bias == nullptr) continue;
         const float* bias = job.item->bias->values.data() + output;
         for (int32_t r = 0; r < x.rows; ++r)

@@ -101,6 +101,17 @@ RowChunk ExpertPass::group_chunk(Scratch& scratch, const RouteGroups::Group& gro
   return chunk;
 }
 
+ExpertPass::JobStart ExpertPass::start_after_gate_up(int64_t job) const {
+  const int64_t following = job + threads_;
+  const auto groups = call_.groups->groups();
+  if (following < gate_up_jobs_) {
+    return {groups[static_cast<size_t>(following / pieces_)].expert, following % pieces_ * blocks_per_job_, nullptr};
+  }
+  const Matrix& down = *call_.matrices->down;
+  const int64_t tile = std::min((following - gate_up_jobs_) * tiles_per_job_, down.tiles - 1);
+  return {-1, 0, tile_address(down, groups.front().expert, tile)};
+}
+
 void ExpertPass::gate_up(int64_t job, int thread) {
   Scratch& scratch = *scratch_[static_cast<size_t>(thread)];
   const auto group_index = static_cast<int32_t>(job / pieces_);
@@ -112,22 +123,31 @@ void ExpertPass::gate_up(int64_t job, int thread) {
     const int64_t per_block = kBlockValues / matrix.tile_outputs;
     return std::pair(block * per_block, std::min((block + 1) * per_block, matrix.tiles));
   };
+  const JobStart after = start_after_gate_up(job);
   for (int64_t block = first_block; block < last_block; ++block) {
     const int64_t width = std::min<int64_t>(kBlockValues, inner_ - block * kBlockValues);
     for (int32_t first = 0; first < group.count; first += kChunkRows) {
       const RowChunk x = group_chunk(scratch, group, group_index, first);
-      const auto multiply = [&](const Matrix& matrix, float* out, const std::byte* after) {
+      const bool more = block + 1 < last_block;
+      const int32_t next_expert = more ? group.expert : after.expert;
+      const int64_t next_block = more ? block + 1 : after.block;
+      const auto multiply = [&](const Matrix& matrix, float* out, const std::byte* then) {
         const auto [begin, end] = tiles_of(matrix, block);
+        const int64_t next_begin = next_expert >= 0 ? tiles_of(matrix, next_block).first : 0;
         for (int64_t tile = begin; tile < end; ++tile) {
-          const std::byte* next = tile + 1 < end ? tile_address(matrix, group.expert, tile + 1) : after;
+          const std::byte* next = tile + 1 < end ? tile_address(matrix, group.expert, tile + 1) : then;
+          // With many rows: the same tile of the next block.
+          const std::byte* later =
+              next_expert >= 0
+                  ? tile_address(matrix, next_expert, std::min(next_begin + tile - begin, matrix.tiles - 1))
+                  : nullptr;
           multiply_tile(linear_, matrix, group.expert, tile, x, out + (tile - begin) * matrix.tile_outputs,
-                        kBlockValues, next);
+                        kBlockValues, upcoming(next, later, matrix.tile_bytes, first, x.rows, group.count));
         }
       };
-      const bool more = block + 1 < last_block;
       multiply(*m.gate, scratch.gate.data(), tile_address(*m.up, group.expert, tiles_of(*m.up, block).first));
       multiply(*m.up, scratch.up.data(),
-               more ? tile_address(*m.gate, group.expert, tiles_of(*m.gate, block + 1).first) : nullptr);
+               next_expert >= 0 ? tile_address(*m.gate, next_expert, tiles_of(*m.gate, next_block).first) : after.tile);
       if (m.down->quantised) {
         // h of a quantised down is a multiple of 32 wide, so the rows are whole blocks and lie without gaps.
         elementwise_.gate(m.activation, scratch.gate.data(), scratch.up.data(), x.rows * kBlockValues,
@@ -171,6 +191,10 @@ void ExpertPass::down(int64_t job, int thread) {
   const int64_t width = (tiles_per_job_ * matrix.tile_outputs + 15) / 16 * 16;
   for (size_t g = 0; g < groups.size(); ++g) {
     const RouteGroups::Group& group = groups[g];
+    // Then comes the next group, or the first one of the job that this thread will probably take next.
+    const bool more = g + 1 < groups.size();
+    const int32_t next_expert = groups[more ? g + 1 : 0].expert;
+    const int64_t next_first = more ? first_tile : job + threads_ < down_jobs_ ? (job + threads_) * tiles_per_job_ : -1;
     for (int32_t first = 0; first < group.count; first += kChunkRows) {
       RowChunk h;
       h.rows = std::min(group.count - first, kChunkRows);
@@ -180,13 +204,16 @@ void ExpertPass::down(int64_t job, int thread) {
         for (int32_t r = 0; r < h.rows; ++r) h.floats[r] = h_floats_.data() + (group.first + first + r) * inner_;
       }
       for (int64_t tile = first_tile; tile < last_tile; ++tile) {
-        const std::byte* next = tile + 1 < last_tile    ? tile_address(matrix, group.expert, tile + 1)
-                                : g + 1 < groups.size() ? tile_address(matrix, groups[g + 1].expert, first_tile)
-                                                        : nullptr;
+        const std::byte* next = tile + 1 < last_tile ? tile_address(matrix, group.expert, tile + 1)
+                                : next_first < 0     ? nullptr
+                                                     : tile_address(matrix, next_expert, next_first);
+        // With many rows: the same tile of the next group.
+        const int64_t later_tile = std::min(next_first + tile - first_tile, matrix.tiles - 1);
+        const std::byte* later = next_first < 0 ? nullptr : tile_address(matrix, next_expert, later_tile);
         multiply_tile(
             linear_, matrix, group.expert, tile, h,
             scratch.partials.data() + (group.first + first) * width + (tile - first_tile) * matrix.tile_outputs, width,
-            next);
+            upcoming(next, later, matrix.tile_bytes, first, h.rows, group.count));
       }
     }
   }

@@ -57,6 +57,14 @@ class ExpertPass {
     int32_t group = -1;
     std::vector<float> gate, up, partials;
   };
+  /// Where the job starts that a thread will probably take after a gate_up job: a block of an expert, or (expert -1)
+  /// a tile of down.
+  struct JobStart {
+    int32_t expert;
+    int64_t block;
+    const std::byte* tile;
+  };
+  JobStart start_after_gate_up(int64_t job) const;
   RowChunk group_chunk(Scratch& scratch, const RouteGroups::Group& group, int32_t group_index, int32_t first);
   void gather(Scratch& scratch, const RouteGroups::Group& group);
 

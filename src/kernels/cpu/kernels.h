@@ -17,8 +17,14 @@ struct TileCall {
   const ActivationChunk* x;
   float* out;  // [x->rows][out_stride], 16 (or `outputs`) floats of each row are written
   int64_t out_stride;
-  int32_t outputs;        // 1 .. 16
-  const std::byte* next;  // the tile that this thread reads next, to prefetch from, or null
+  int32_t outputs;  // 1 .. 16
+  // What to fetch meanwhile. One pass over the tile takes as long as reading it: `next` is the tile that follows (or
+  // null), of which the front is fetched near the end of this one. Several passes over the tile (many rows) would leave
+  // the memory idle after the first: then `ahead` is this call's share of a tile that comes later (or null), fetched
+  // evenly over all passes.
+  const std::byte* next;
+  const std::byte* ahead = nullptr;
+  int64_t ahead_bytes = 0;
 };
 
 /// Rows of a float weight times rows of f32: dot16 over all of K.
@@ -55,6 +61,6 @@ struct LinearKernels {
 /// The table of `isa`, which must be one of available_isas().
 const LinearKernels& linear_kernels(Isa isa);
 
-extern const LinearKernels kScalarKernels, kAvx2Kernels, kAvx512Kernels, kAmxKernels;
+extern const LinearKernels kScalarKernels, kAvx2Kernels, kAvx512Kernels, kAmxKernels, kNeonKernels;
 
 }  // namespace cohort::cpu

@@ -262,20 +262,20 @@ COHORT_INLINE void store_lanes(float* out, __m256 v, int32_t lanes) {
 }
 
 template <class Quants, class Scales, int kRows>
-void half_rows(const TileCall& call, int half, int32_t first, bool prefetch) {
+void half_rows(const TileCall& call, int half, int32_t first, int32_t pass, int32_t passes) {
   const PackedShape& shape = *call.shape;
   const ActivationChunk& x = *call.x;
   const std::byte* quants = call.tile + shape.scale_bytes;
   const int32_t per_segment = shape.blocks / shape.segments;
   __m256 waiting[6][kRows];  // finished segments, as the carries of a binary counter
-  TilePrefetcher prefetcher(call);
+  TilePrefetcher prefetcher(call, pass, passes);
   int64_t block = 0;
   for (int32_t segment = 0; segment < shape.segments; ++segment) {
     __m256 acc[kRows];
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) acc[r] = _mm256_setzero_ps();
     for (int32_t i = 0; i < per_segment; ++i, ++block) {
-      if (prefetch) prefetcher.advance();
+      prefetcher.advance();
       __m256i w[8];
       Quants::decode(quants + block * Quants::kBytes, half, w);
       Scales s;
@@ -300,21 +300,24 @@ void half_rows(const TileCall& call, int half, int32_t first, bool prefetch) {
 
 template <class Quants, class Scales>
 void tile_all(const TileCall& call) {
+  const int32_t parts = std::min(kHalves, (call.outputs + 7) / 8);
+  const int32_t passes = parts * ((call.x->rows + 3) / 4);
+  int32_t pass = -1;
   for (int half = 0; half < kHalves && call.outputs > 8 * half; ++half) {
     for (int32_t first = 0; first < call.x->rows; first += 4) {
-      const bool prefetch = half == 0 && first == 0;  // later passes find the tile in the first cache
+      ++pass;
       switch (call.x->rows - first) {
         case 1:
-          half_rows<Quants, Scales, 1>(call, half, first, prefetch);
+          half_rows<Quants, Scales, 1>(call, half, first, pass, passes);
           break;
         case 2:
-          half_rows<Quants, Scales, 2>(call, half, first, prefetch);
+          half_rows<Quants, Scales, 2>(call, half, first, pass, passes);
           break;
         case 3:
-          half_rows<Quants, Scales, 3>(call, half, first, prefetch);
+          half_rows<Quants, Scales, 3>(call, half, first, pass, passes);
           break;
         default:
-          half_rows<Quants, Scales, 4>(call, half, first, prefetch);
+          half_rows<Quants, Scales, 4>(call, half, first, pass, passes);
       }
     }
   }

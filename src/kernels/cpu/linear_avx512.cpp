@@ -80,9 +80,9 @@ COHORT_INLINE void add_block(__m512* acc, const Scales& s, const __m512i* w, con
 
 // --- the walk over K --------------------------------------------------------------------------------------------
 
-/// Rows first .. first + kRows of the chunk.
-template <class Quants, class Scales, int kRows, bool kPrefetch>
-void tile_rows(const TileCall& call, int32_t first) {
+/// Rows first .. first + kRows of the chunk: pass `pass` of `passes` over the tile.
+template <class Quants, class Scales, int kRows>
+void tile_rows(const TileCall& call, int32_t first, int32_t pass, int32_t passes) {
   const PackedShape& shape = *call.shape;
   const ActivationChunk& x = *call.x;
   const std::byte* scales = call.tile;
@@ -90,14 +90,14 @@ void tile_rows(const TileCall& call, int32_t first) {
   const int32_t per_segment = shape.blocks / shape.segments;
   // Finished segments wait here for their neighbour, as the carries of a binary counter.
   __m512 waiting[6][kRows];
-  TilePrefetcher prefetcher(call);
+  TilePrefetcher prefetcher(call, pass, passes);
   int64_t block = 0;
   for (int32_t segment = 0; segment < shape.segments; ++segment) {
     __m512 acc[kRows];
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) acc[r] = _mm512_setzero_ps();
     for (int32_t i = 0; i < per_segment; ++i, ++block) {
-      if constexpr (kPrefetch) prefetcher.advance();
+      prefetcher.advance();
       __m512i w[8];
       Quants::decode(quants + block * Quants::kBytes, w);
       Scales s;
@@ -129,31 +129,31 @@ void tile_rows(const TileCall& call, int32_t first) {
 /// One to eight rows at once; more in two halves, the second of which finds the tile in the first cache.
 template <class Quants, class Scales>
 void tile_all(const TileCall& call) {
-  const auto run = []<bool kPrefetch>(const TileCall& c, int32_t first, int32_t rows) {
+  const auto run = [](const TileCall& c, int32_t first, int32_t rows, int32_t pass, int32_t passes) {
     switch (rows) {
       case 1:
-        return tile_rows<Quants, Scales, 1, kPrefetch>(c, first);
+        return tile_rows<Quants, Scales, 1>(c, first, pass, passes);
       case 2:
-        return tile_rows<Quants, Scales, 2, kPrefetch>(c, first);
+        return tile_rows<Quants, Scales, 2>(c, first, pass, passes);
       case 3:
-        return tile_rows<Quants, Scales, 3, kPrefetch>(c, first);
+        return tile_rows<Quants, Scales, 3>(c, first, pass, passes);
       case 4:
-        return tile_rows<Quants, Scales, 4, kPrefetch>(c, first);
+        return tile_rows<Quants, Scales, 4>(c, first, pass, passes);
       case 5:
-        return tile_rows<Quants, Scales, 5, kPrefetch>(c, first);
+        return tile_rows<Quants, Scales, 5>(c, first, pass, passes);
       case 6:
-        return tile_rows<Quants, Scales, 6, kPrefetch>(c, first);
+        return tile_rows<Quants, Scales, 6>(c, first, pass, passes);
       case 7:
-        return tile_rows<Quants, Scales, 7, kPrefetch>(c, first);
+        return tile_rows<Quants, Scales, 7>(c, first, pass, passes);
       default:
-        return tile_rows<Quants, Scales, 8, kPrefetch>(c, first);
+        return tile_rows<Quants, Scales, 8>(c, first, pass, passes);
     }
   };
   const int32_t rows = call.x->rows;
-  if (rows <= 8) return run.template operator()<true>(call, 0, rows);
+  if (rows <= 8) return run(call, 0, rows, 0, 1);
   const int32_t half = (rows + 1) / 2;
-  run.template operator()<true>(call, 0, half);
-  run.template operator()<false>(call, half, rows - half);
+  run(call, 0, half, 0, 2);
+  run(call, half, rows - half, 1, 2);
 }
 
 // --- float weights ----------------------------------------------------------------------------------------------

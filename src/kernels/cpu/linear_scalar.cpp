@@ -122,8 +122,11 @@ const LinearKernels& linear_kernels(Isa isa) {
       return kAvx512Kernels;
     case Isa::amx:
       return kAmxKernels;
+#elif defined(__aarch64__)
+    case Isa::neon:
+      return kNeonKernels;
 #endif
-    default:  // neon, too: attention and elementwise operations have NEON kernels, linear layers do not yet
+    default:
       return kScalarKernels;
   }
 }

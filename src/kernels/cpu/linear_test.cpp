@@ -77,7 +77,10 @@ TEST(cpu_linear, tiles_equal_the_reference) {
             call.out = out.data() + t * kTileOutputs;
             call.out_stride = shape.outputs;
             call.outputs = static_cast<int32_t>(std::min<int64_t>(kTileOutputs, shape.outputs - t * kTileOutputs));
-            call.next = t + 1 < packed.weight.tiles ? packed.weight.tile(0, t + 1) : nullptr;
+            const std::byte* next = t + 1 < packed.weight.tiles ? packed.weight.tile(0, t + 1) : nullptr;
+            call.next = rows <= 8 ? next : nullptr;
+            call.ahead = rows <= 8 ? nullptr : next;
+            call.ahead_bytes = call.ahead != nullptr ? packed.weight.shape.tile_bytes : 0;
             kernels.tile[static_cast<int>(packed.weight.shape.layout)](call);
           }
           for (size_t i = 0; i < out.size(); ++i) {

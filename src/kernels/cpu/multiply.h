@@ -25,17 +25,39 @@ inline int32_t outputs_of_tile(const Matrix& matrix, int64_t tile) {
   return static_cast<int32_t>(std::min<int64_t>(left, matrix.tile_outputs));
 }
 
+/// What is read after a tile, for prefetching (TileCall).
+struct Upcoming {
+  const std::byte* next = nullptr;
+  const std::byte* ahead = nullptr;
+  int64_t ahead_bytes = 0;
+};
+
+/// Up to so many rows are one pass over a tile, which takes as long as reading it.
+inline constexpr int32_t kOnePassRows = 8;
+
+/// While rows first .. first + count of all `rows` that a tile meets are multiplied: `next` is the tile that this
+/// thread walks to after it, `later` the tile of `later_bytes` that all these rows together fetch when they are many.
+inline Upcoming upcoming(const std::byte* next, const std::byte* later, int64_t later_bytes, int64_t first,
+                         int64_t count, int64_t rows) {
+  if (rows <= kOnePassRows) return {next};
+  if (later == nullptr) return {};
+  const int64_t begin = later_bytes * first / rows / 64 * 64;
+  const int64_t end = first + count == rows ? later_bytes : later_bytes * (first + count) / rows / 64 * 64;
+  return {nullptr, later + begin, end - begin};
+}
+
 /// FP8 weights: each of the tile's rows is decoded once for all rows of the chunk, then multiplied as f32.
 void multiply_decoded(const LinearKernels& kernels, const Matrix& matrix, int64_t expert, int64_t tile,
                       const RowChunk& x, float* out, int64_t stride);
 
 /// out [rows][stride] receives the tile's outputs of every row.
 inline void multiply_tile(const LinearKernels& kernels, const Matrix& matrix, int64_t expert, int64_t tile,
-                          const RowChunk& x, float* out, int64_t stride, const std::byte* next) {
+                          const RowChunk& x, float* out, int64_t stride, const Upcoming& upcoming) {
   if (matrix.quantised) {
     const PackedWeight& w = matrix.packed;
-    kernels.tile[static_cast<int>(w.shape.layout)](
-        {w.tile(expert, tile), &w.shape, &x.quant, out, stride, outputs_of_tile(matrix, tile), next});
+    kernels.tile[static_cast<int>(w.shape.layout)]({w.tile(expert, tile), &w.shape, &x.quant, out, stride,
+                                                    outputs_of_tile(matrix, tile), upcoming.next, upcoming.ahead,
+                                                    upcoming.ahead_bytes});
     return;
   }
   if (matrix.source->type == TensorType::fp8_e4m3) {

@@ -9,22 +9,36 @@ namespace cohort::cpu {
 /// How far ahead of its use weight data is prefetched, in bytes (docs/perf/cpu.md).
 inline constexpr int64_t kPrefetchBytes = 6144;
 
-/// Prefetches a tile from front to back and then the next one, in step with the blocks.
+/// One of `passes` passes over a tile. In step with its blocks, the first pass prefetches the tile from front to back
+/// and then the next one into the first cache; every pass prefetches its share of what is ahead into the second.
 struct TilePrefetcher {
-  const char* at;
-  const char* end;
-  const char* next;
-  int64_t lines;  // per block
+  const char* at = nullptr;
+  const char* end = nullptr;
+  const char* next = nullptr;
+  int64_t lines = 0;  // per block
+  const char* ahead;
+  const char* ahead_end;
+  int64_t ahead_lines;
 
-  __attribute__((always_inline)) inline explicit TilePrefetcher(const TileCall& call) {
-    const int64_t size = call.shape->tile_bytes;
-    const char* tile = reinterpret_cast<const char*>(call.tile);
-    next = reinterpret_cast<const char*>(call.next);
-    at = tile + (kPrefetchBytes < size ? kPrefetchBytes : size);
-    end = tile + size;
-    lines = (size / call.shape->blocks + 63) / 64;
+  __attribute__((always_inline)) inline explicit TilePrefetcher(const TileCall& call, int32_t pass = 0,
+                                                                int32_t passes = 1) {
+    const int64_t blocks = call.shape->blocks;
+    if (pass == 0) {
+      const int64_t size = call.shape->tile_bytes;
+      const char* tile = reinterpret_cast<const char*>(call.tile);
+      next = reinterpret_cast<const char*>(call.next);
+      at = tile + (kPrefetchBytes < size ? kPrefetchBytes : size);
+      end = tile + size;
+      lines = (size / blocks + 63) / 64;
+    }
+    const int64_t share = (call.ahead_bytes / passes + 63) / 64 * 64;
+    ahead = reinterpret_cast<const char*>(call.ahead) + (call.ahead != nullptr ? share * pass : 0);
+    const char* stop = reinterpret_cast<const char*>(call.ahead) + call.ahead_bytes;
+    ahead_end = ahead + share < stop ? ahead + share : stop;
+    ahead_lines = call.ahead != nullptr ? (share / 64 + blocks - 1) / blocks : 0;
   }
   __attribute__((always_inline)) inline void advance() {
+    for (int64_t i = 0; i < ahead_lines && ahead < ahead_end; ++i, ahead += 64) __builtin_prefetch(ahead, 0, 2);
     if (__builtin_expect(at >= end, 0)) {
       if (next == nullptr) return;
       end = next + kPrefetchBytes;

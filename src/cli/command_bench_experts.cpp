@@ -1,0 +1,113 @@
+// cohort bench experts: the pass over the experts alone.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "cli/commands.h"
+#include "cli/values.h"
+#include "engine/backend_choice.h"
+#include "measure/expert_bench.h"
+#include "measure/machine.h"
+
+namespace cohort::cli {
+namespace {
+
+struct Arguments {
+  ExpertBenchOptions bench;
+  std::string isa = "auto", output = "md";
+  double bandwidth = -1;  // GB/s; below 0: measured
+};
+
+int failed(const std::string& message) {
+  fmt::print(stderr, "cohort bench experts: {}\n", message);
+  return 1;
+}
+
+int run(Arguments& a) {
+  ExpertBenchOptions& o = a.bench;
+  const auto isa = parse_isa(a.isa);
+  if (!isa) return failed(isa.error().message);
+  o.isa = *isa;
+  if (o.threads == 0) o.threads = default_threads();
+  if (const auto checked = check_shape(o.shape); !checked) return failed(checked.error().message);
+  o.bandwidth = a.bandwidth * 1e9;
+  if (a.bandwidth < 0) {
+    const auto probes = probe_machine(o.threads);
+    if (!probes)
+      return failed(fmt::format("cannot measure the machine: {} (give --bandwidth)", probes.error().message));
+    o.bandwidth = probes->read_all * 1e9;
+    for (const Probes::IntPeak& peak : probes->int8) {
+      if (peak.isa <= o.isa) o.int8_peak = std::max(o.int8_peak, peak.all * 1e12);
+    }
+  }
+  const bool terminal = ::isatty(STDERR_FILENO) != 0;
+  const auto report = bench_experts(o, [&](const std::string& line) {
+    fmt::print(stderr, "{}{}{}", terminal ? "\r\033[K" : "", line, terminal ? "" : "\n");
+  });
+  if (terminal) fmt::print(stderr, "\r\033[K");
+  if (!report) return failed(report.error().message);
+  fmt::print("{}", a.output == "csv" ? to_csv(*report) : a.output == "json" ? to_json(*report) : to_markdown(*report));
+  return 0;
+}
+
+}  // namespace
+
+void add_bench_experts_command(CLI::App& bench, int& exit_code) {
+  auto a = std::make_shared<Arguments>();
+  ExpertBenchOptions& o = a->bench;
+  o.shape.layers = 4;
+  o.threads = 0;
+  CLI::App* command = bench.add_subcommand("experts", "Speed of the pass over the experts alone, with random weights");
+  command->add_option("--gate-up", o.shape.gate_up, "Type of gate and up")->type_name("TYPE")->capture_default_str();
+  command->add_option("--down", o.shape.down, "Type of down")->type_name("TYPE")->capture_default_str();
+  command->add_option("--tokens", o.tokens, "Numbers of tokens, separated by commas")
+      ->check(whole_number(1, 65536))
+      ->delimiter(',')
+      ->type_name("N,N,...")
+      ->capture_default_str();
+  command
+      ->add_option("--share", o.share,
+                   "Share of the routes of every token but the first that repeat an expert: 0 is the worst case, 1 the "
+                   "best (without it: uniformly random experts)")
+      ->type_name("SHARE")
+      ->check(number(0, 1));
+  command->add_option("--hidden", o.shape.hidden, "Width of a token")
+      ->check(whole_number(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--inter", o.shape.inner, "Width inside of an expert")
+      ->check(whole_number(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--experts", o.shape.experts, "Experts of a layer")
+      ->check(whole_number(1, 65536))
+      ->capture_default_str();
+  command->add_option("--top-k", o.shape.top_k, "Experts of a token")
+      ->check(whole_number(1, 65536))
+      ->capture_default_str();
+  command
+      ->add_option("--layers", o.shape.layers,
+                   "Layers that are walked in turn; their weights should be several times the caches")
+      ->check(whole_number(1, 4096))
+      ->capture_default_str();
+  command->add_option("--threads", o.threads, "Threads (0: one per core)")
+      ->check(whole_number(0, 1024))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--isa", a->isa, "Instruction set: auto, scalar, avx2, avx512, amx, neon")
+      ->type_name("NAME")
+      ->capture_default_str();
+  command->add_option("-r,--repeats", o.repeats, "Repeats; the median counts")
+      ->check(whole_number(1, 1000))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--bandwidth", a->bandwidth, "GB/s that the roofline refers to (default: measured now; 0: none)")
+      ->type_name("GB/s")
+      ->check(number(0, 1e6));
+  command->add_option("-o,--output", a->output, "md, csv or json")
+      ->check(one_of({"md", "csv", "json"}))
+      ->capture_default_str();
+  command->callback([a, &exit_code] { exit_code = run(*a); });
+}
+
+}  // namespace cohort::cli

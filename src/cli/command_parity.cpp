@@ -1,0 +1,110 @@
+// cohort parity: are the bits the same in every way of running a stream?
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "cli/commands.h"
+#include "cli/engine_flags.h"
+#include "cli/values.h"
+#include "measure/parity.h"
+
+namespace cohort::cli {
+namespace {
+
+struct Arguments {
+  ParityOptions parity;
+  ExpertParityOptions experts;
+  bool only_experts = false, no_reference = false, json = false;
+};
+
+/// "all": every type that has a weight; others stay.
+std::vector<std::string> expand(const std::vector<std::string>& names, int64_t cols) {
+  if (std::ranges::find(names, "all") == names.end()) return names;
+  std::vector<std::string> all;
+  for (const TypeInfo& info : all_types()) {
+    if (info.weight && cols % info.block_values == 0) all.emplace_back(info.name);
+  }
+  return all;
+}
+
+template <class Report>
+int show(const tl::expected<Report, Error>& report, bool json) {
+  if (::isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K");
+  if (!report) {
+    fmt::print(stderr, "cohort parity: {}\n", report.error().message);
+    return 1;
+  }
+  fmt::print("{}", json ? to_json(*report) : to_text(*report));
+  return report->equal() ? 0 : 1;
+}
+
+int run(Arguments& a) {
+  const bool terminal = ::isatty(STDERR_FILENO) != 0;
+  const auto progress = [&](const std::string& line) {
+    fmt::print(stderr, "{}{}{}", terminal ? "\r\033[K" : "", line, terminal ? "" : "\n");
+  };
+  if (a.only_experts) {
+    a.experts.gate_up = expand(a.experts.gate_up, a.experts.hidden);
+    a.experts.down = expand(a.experts.down, a.experts.inner);
+    return show(check_expert_parity(a.experts, progress), a.json);
+  }
+  if (a.parity.engine.model.empty()) {
+    fmt::print(stderr, "cohort parity: a model (-m FILE) is needed, or --experts\n");
+    return 2;
+  }
+  a.parity.reference = !a.no_reference;
+  a.parity.streams = a.parity.engine.max_streams;
+  return show(check_parity(a.parity, progress), a.json);
+}
+
+}  // namespace
+
+void add_parity_command(CLI::App& app, int& exit_code) {
+  auto a = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand(
+      "parity",
+      "Compare bits: alone and in company, chunks, windows, shared pages, threads, instruction sets; exit "
+      "status 1 and the first difference when they differ");
+  add_engine_flags(*command, a->parity.engine);
+  command->get_option("--model")->required(false);
+  a->parity.engine.max_streams = a->parity.streams;
+  command->add_option("--tokens-each", a->parity.tokens, "Tokens of each stream")
+      ->check(whole_number(2, 1 << 20))
+      ->type_name("N")
+      ->capture_default_str();
+  command
+      ->add_option("--reference-tokens", a->parity.reference_tokens, "Tokens of each stream for the slow scalar code")
+      ->check(whole_number(1, 1 << 20))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_flag("--no-reference", a->no_reference, "Leave the scalar reference out");
+  command->add_flag("--experts", a->only_experts,
+                    "The pass over the experts alone, with random weights, without a model");
+  ExpertParityOptions& e = a->experts;
+  command->add_option("--gate-up", e.gate_up, "With --experts: types of gate and up, or all")
+      ->delimiter(',')
+      ->type_name("TYPE,...");
+  command->add_option("--down", e.down, "With --experts: types of down, or all")->delimiter(',')->type_name("TYPE,...");
+  command->add_option("--tokens", e.tokens, "With --experts: numbers of tokens")
+      ->check(whole_number(1, 4096))
+      ->delimiter(',')
+      ->type_name("N,N,...");
+  command->add_option("--hidden", e.hidden, "With --experts: width of a token")
+      ->check(whole_number(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--inter", e.inner, "With --experts: width inside of an expert")
+      ->check(whole_number(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--expert-count", e.experts, "With --experts: experts")
+      ->check(whole_number(1, 65536))
+      ->capture_default_str();
+  command->add_option("--top-k", e.top_k, "With --experts: experts of a token")
+      ->check(whole_number(1, 65536))
+      ->capture_default_str();
+  command->add_flag("--json", a->json, "Report as JSON");
+  command->callback([a, &exit_code] { exit_code = run(*a); });
+}
+
+}  // namespace cohort::cli

@@ -1,0 +1,69 @@
+#include "measure/profile.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/test_folder.h"
+#include "measure/synth.h"
+
+namespace cohort {
+namespace {
+
+TEST(profile, times_and_bytes_add_up) {
+  const TestFolder folder;
+  ProfileOptions o;
+  o.engine.model = folder.path() / "mini.gguf";
+  SynthOptions synth;
+  synth.config = "qwen3-moe-mini";
+  synth.type = "q4_0";
+  synth.output = o.engine.model;
+  synth.layers = 1;
+  ASSERT_TRUE(synthesise(synth));
+  o.engine.threads = 2;
+  o.prompt_tokens = 8;
+  o.steps = 2;
+  o.streams = {1, 3};
+  o.repeats = 1;
+  o.bandwidth = 10e9;
+  o.int8_peak = 1e12;
+  o.float_peak = 1e11;
+  const auto report = profile_steps(o);
+  ASSERT_TRUE(report) << report.error().message;
+  ASSERT_EQ(report->points.size(), 3U);
+  EXPECT_TRUE(report->points[2].prefill);
+  EXPECT_EQ(report->points[2].rows, 8);
+  for (const ProfilePoint& p : report->points) {
+    double operations = 0, layers = 0, bytes = 0, arithmetic = 0;
+    for (const ProfileEntry& e : p.operations) operations += e.seconds, bytes += e.bytes, arithmetic += e.operations;
+    for (const ProfileEntry& e : p.layers) layers += e.seconds;
+    EXPECT_NEAR(operations, layers, 1e-9);
+    EXPECT_LE(operations + p.wait_seconds, p.seconds * 1.001);
+    EXPECT_GT(operations, 0);
+    // One expert: three matrices of 1024 * 384 in Q4_0.
+    EXPECT_GT(bytes, p.distinct_experts * 3 * 1024 * 384 * 18 / 32.0);
+    EXPECT_GT(arithmetic, p.rows * 2 * 8 * 3 * 1024 * 384);
+    EXPECT_GT(p.core_use, 0);
+    EXPECT_LE(p.core_use, 1.001);
+    EXPECT_NE(p.explanation.find("roofline"), std::string::npos);
+  }
+  EXPECT_EQ(report->points[0].distinct_experts, 8);
+  EXPECT_GT(report->points[1].distinct_experts, 8);
+  EXPECT_EQ(report->points[0].operations.front().name.find("blk"), std::string::npos);
+  EXPECT_NE(to_markdown(*report).find("| ffn_experts "), std::string::npos);
+  const auto json = nlohmann::json::parse(to_json(*report));
+  EXPECT_EQ(json["points"].size(), 3U);
+  EXPECT_EQ(json["points"][0]["operations"].size(), report->points[0].operations.size());
+}
+
+TEST(profile, refuses_what_it_cannot_do) {
+  ProfileOptions o;
+  o.engine.model = "nowhere.gguf";
+  o.streams = {0};
+  EXPECT_NE(profile_steps(o).error().message.find("-B"), std::string::npos);
+  o.streams = {1};
+  EXPECT_FALSE(profile_steps(o));
+}
+
+}  // namespace
+}  // namespace cohort
