@@ -101,11 +101,8 @@ TEST_F(FaultTest, FieldsOfTheWrongTypeAreNamed) {
 
 TEST_F(FaultTest, UnknownAndUnsupportedFieldsAreNamed) {
   const std::vector<std::pair<const char*, json>> fields{
-      {"frobnicate", 1},
-      {"tools", {{{"type", "function"}}}},
-      {"echo", true},
-      {"suffix", "x"},
-      {"json_schema", json::object()},
+      {"frobnicate", 1}, {"tools", {{{"type", "function"}}}}, {"echo", true},
+      {"suffix", "x"},   {"json_schema", json::object()},
   };
   for (const auto& [field, value] : fields) {
     json request = completion("x", 2);
