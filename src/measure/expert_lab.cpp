@@ -14,6 +14,10 @@ namespace cohort {
 
 namespace {
 
+// Encoders that search take milliseconds a row: of types that can only be encoded, so many rows are made and repeated.
+// A prime, so that experts differ.
+constexpr int64_t kEncodedRows = 61;
+
 /// Random blocks of any weight type: directly where that is known, else by encoding random values, else random bytes
 /// that decode to modest numbers.
 Expected<void> fill_row(TensorType type, uint64_t seed, int64_t row, int64_t cols, float sigma, std::byte* out) {
@@ -118,11 +122,16 @@ Expected<ExpertWeights> ExpertWeights::create(const ExpertShape& shape, uint64_t
     const size_t stride = row_bytes(w.type, w.cols);
     const float sigma = 1.0F / std::sqrt(static_cast<float>(w.cols));
     std::vector<Expected<void>> results(static_cast<size_t>(threads));
-    team.run(w.rows * w.experts, [&](int64_t row, int thread) {
+    const int64_t rows = w.rows * w.experts;
+    const int64_t made = can_synthesise(w.type) ? rows : std::min(rows, kEncodedRows);
+    team.run(made, [&](int64_t row, int thread) {
       auto filled = fill_row(w.type, seed + i, row, w.cols, sigma, data.data() + static_cast<size_t>(row) * stride);
       if (!filled) results[static_cast<size_t>(thread)] = std::move(filled);
     });
     for (auto& result : results) COHORT_TRY(std::move(result));
+    for (int64_t row = made; row < rows; ++row)
+      std::memcpy(data.data() + static_cast<size_t>(row) * stride,
+                  data.data() + static_cast<size_t>(row % made) * stride, stride);
     for (int64_t e = 0; e < w.experts; ++e) w.slices.push_back(data.data() + static_cast<size_t>(e) * w.slice_bytes());
   }
   for (int64_t l = 0; l < shape.layers; ++l) {
