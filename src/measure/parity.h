@@ -57,7 +57,7 @@ struct ExpertParityPair {
   double error = 0;
 };
 
-/// Rounding activations to int8 (rule 2, twice) costs about half a percent; more than this is a wrong result.
+/// Rounding activations to int8 (rule 2, twice) costs about one percent; more than this is a wrong result.
 inline constexpr double kExpertErrorLimit = 0.03;
 
 struct ExpertParityReport {
