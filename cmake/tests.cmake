@@ -27,7 +27,7 @@ foreach(group ${test_groups})
   target_link_libraries(test_${group} PRIVATE cohort_core GTest::gtest_main)
   target_compile_definitions(test_${group} PRIVATE COHORT_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   gtest_discover_tests(test_${group} TEST_PREFIX "${group}." NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-                       PROPERTIES TIMEOUT 600)
+                       PROPERTIES TIMEOUT 1800)
 endforeach()
 
 if(COHORT_KERNELS_ONLY)
