@@ -14,10 +14,15 @@
 namespace cohort::cli {
 namespace {
 
+/// Lines are turns of a conversation; otherwise each is the beginning of a text.
+bool chats(const TextModel& text) {
+  return text.chat_template.has_value() && !text.base_model;
+}
+
 class Chat {
  public:
   Chat(Engine& engine, const TextModel& text, const RunOptions& options)
-      : engine_(engine), text_(text), options_(options), templated_(text.chat_template.has_value()) {}
+      : engine_(engine), text_(text), options_(options), templated_(chats(text)) {}
 
   /// Answers one line; `number` from 1.
   Expected<void> answer(const std::string& line, size_t number) {
@@ -85,8 +90,7 @@ int chat(Engine& engine, const TextModel& text, const RunOptions& options) {
     fmt::print(stderr, "the model's chat template cannot be used: {}\n", text.chat_template_problem);
   const bool terminal = ::isatty(STDIN_FILENO) != 0;
   fmt::print(stderr, "{} End with Ctrl-D.\n",
-             text.chat_template ? "Chat: every line is your turn."
-                                : "This model has no chat template: type a beginning, it continues.");
+             chats(text) ? "Chat: every line is your turn." : "This model only continues texts: type a beginning.");
   Chat conversation(engine, text, options);
   int exit_code = 0;
   std::string line;
