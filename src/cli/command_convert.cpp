@@ -9,6 +9,7 @@
 #include "base/printable.h"
 #include "base/progress.h"
 #include "cli/commands.h"
+#include "cli/failure.h"
 #include "cli/interrupt.h"
 #include "cli/values.h"
 #include "convert/convert.h"
@@ -23,8 +24,6 @@ struct Arguments {
   std::vector<std::string> set;
   bool json = false, ignore_unused = false;
 };
-
-constexpr size_t kMessageBytes = 4000;
 
 std::string type_names() {
   std::string names;
@@ -69,10 +68,7 @@ int run(const Arguments& arguments) {
   const InterruptGuard guard;
   auto report = convert(arguments.folder, arguments.output, options);
   progress.clear();
-  if (!report) {
-    fmt::print(stderr, "cohort convert: {}\n", printable(report.error().message, kMessageBytes));
-    return report.error().code == ErrorCode::cancelled ? kInterruptedExit : 1;
-  }
+  if (!report) return failed("convert", report.error());
   print_report(arguments, *report);
   return 0;
 }

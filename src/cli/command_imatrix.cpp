@@ -3,10 +3,10 @@
 
 #include <CLI/CLI.hpp>
 
-#include "base/printable.h"
 #include "base/progress.h"
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
+#include "cli/failure.h"
 #include "cli/interrupt.h"
 #include "cli/values.h"
 #include "measure/importance.h"
@@ -14,19 +14,12 @@
 namespace cohort::cli {
 namespace {
 
-constexpr size_t kMessageBytes = 4000;
-
 struct Arguments {
   ImportanceOptions options;
   std::filesystem::path output;
   std::string format;
   bool json = false;
 };
-
-int failed(const Error& error) {
-  fmt::print(stderr, "cohort imatrix: {}\n", printable(error.message, kMessageBytes));
-  return error.code == ErrorCode::cancelled ? kInterruptedExit : 1;
-}
 
 int run(Arguments& a) {
   Progress progress("reading", stderr, "windows");
@@ -42,11 +35,12 @@ int run(Arguments& a) {
   });
   packing.clear();
   progress.clear();
-  if (!report) return failed(report.error());
+  if (!report) return failed("imatrix", report.error());
   const ImportanceFormat format = a.format.empty()    ? importance_format(a.output)
                                   : a.format == "dat" ? ImportanceFormat::legacy
                                                       : ImportanceFormat::gguf;
-  if (const auto written = write_importance(report->matrix, a.output, format); !written) return failed(written.error());
+  if (const auto written = write_importance(report->matrix, a.output, format); !written)
+    return failed("imatrix", written.error());
   fmt::print("{}", a.json ? to_json(*report) : to_text(*report));
   if (!a.json) fmt::print("wrote {}\n", a.output.string());
   return 0;

@@ -3,18 +3,16 @@
 
 #include <CLI/CLI.hpp>
 
-#include "base/printable.h"
 #include "base/progress.h"
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
+#include "cli/failure.h"
 #include "cli/interrupt.h"
 #include "cli/values.h"
 #include "measure/perplexity.h"
 
 namespace cohort::cli {
 namespace {
-
-constexpr size_t kMessageBytes = 4000;
 
 struct Arguments {
   PerplexityOptions options;
@@ -35,10 +33,7 @@ int run(Arguments& a) {
   });
   packing.clear();
   progress.clear();
-  if (!report) {
-    fmt::print(stderr, "cohort perplexity: {}\n", printable(report.error().message, kMessageBytes));
-    return report.error().code == ErrorCode::cancelled ? kInterruptedExit : 1;
-  }
+  if (!report) return failed("perplexity", report.error());
   fmt::print("{}", a.json ? to_json(*report) : to_text(*report));
   return 0;
 }

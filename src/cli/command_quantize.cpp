@@ -9,6 +9,7 @@
 #include "base/printable.h"
 #include "base/progress.h"
 #include "cli/commands.h"
+#include "cli/failure.h"
 #include "cli/interrupt.h"
 #include "cli/values.h"
 #include "convert/quantise.h"
@@ -16,8 +17,6 @@
 
 namespace cohort::cli {
 namespace {
-
-constexpr size_t kMessageBytes = 4000;
 
 struct Arguments {
   std::filesystem::path input, output;
@@ -127,10 +126,7 @@ int run(Arguments& a) {
   const InterruptGuard guard;
   const auto report = quantise(a.input, a.output, o);
   progress.clear();
-  if (!report) {
-    fmt::print(stderr, "cohort quantize: {}\n", printable(report.error().message, kMessageBytes));
-    return report.error().code == ErrorCode::cancelled ? kInterruptedExit : 1;
-  }
+  if (!report) return failed("quantize", report.error());
   print_report(a, *report);
   return 0;
 }
