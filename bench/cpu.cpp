@@ -215,6 +215,7 @@ class FastStore final : public WeightStore {
  public:
   explicit FastStore(TensorType type) : type_(type) {}
   bool has(const std::string& name) const override { return name.find("bias") == std::string::npos; }
+  std::vector<std::string> unused() const override { return {}; }
 
  protected:
   Expected<Weight> find_matrix(const std::string& name, int64_t rows, int64_t cols, int64_t experts) override {

@@ -20,7 +20,9 @@ class ThreadTeam {
   int size() const { return threads_; }
 
   /// Runs job(index, thread) for index in [0, count), indices taken dynamically in ascending order; returns when all
-  /// are done. Only one caller at a time; a job must not call run.
+  /// are done. It waits for jobs, not for threads: a thread that the operating system keeps from running holds up at
+  /// most the one job that it has begun, and nothing at all when it has begun none. Only one caller at a time; a job
+  /// must not call run.
   template <class Job>
   void run(int64_t count, Job&& job) {
     using Plain = std::remove_reference_t<Job>;
@@ -32,8 +34,9 @@ class ThreadTeam {
  private:
   using Invoke = void (*)(void* context, int64_t index, int thread);
   void run_erased(int64_t count, Invoke invoke, void* context);
+  void run_list(uint32_t count);
   void work(int thread);
-  void take_jobs(int thread);
+  uint32_t take_jobs(int thread);
 
   struct Shared;
   int threads_;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
-#include <thread>
 
 #include "base/result.h"
 #include "base/thread_team.h"
@@ -47,7 +46,8 @@ struct Engine::Impl {
   EngineOptions options;
   std::unique_ptr<Model> model;
   std::unique_ptr<Backend> backend;
-  std::unique_ptr<ThreadTeam> samplers;
+  std::unique_ptr<ThreadTeam> own_samplers;  // when the backend has no threads to lend
+  ThreadTeam* samplers = nullptr;
   std::unique_ptr<Roster> roster;
   PrefillBudget budget{1, 0};
   size_t page_bytes = 0;
@@ -178,11 +178,15 @@ Expected<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, c
   impl->page_bytes = KvCache::page_bytes(program.cache_layers, kv_type);
   COHORT_ASSIGN(const int32_t pages, choose_pages(options, *impl->model, impl->page_bytes));
   impl->roster = std::make_unique<Roster>(options.max_streams, pages, options.prefix_cache);
-  const int threads = options.threads > 0 ? options.threads : static_cast<int>(std::thread::hardware_concurrency());
-  impl->samplers = std::make_unique<ThreadTeam>(std::clamp(threads, 1, kSamplerThreads));
   impl->budget = PrefillBudget(options.prefill_rows, options.prefill_stall_ms / 1000);
   COHORT_ASSIGN(impl->backend, make_backend(program, options, progress));
   COHORT_TRY(impl->backend->allocate_cache(kv_type, pages));
+  impl->samplers = impl->backend->team();
+  if (impl->samplers == nullptr) {
+    const int threads = options.threads > 0 ? options.threads : default_threads();
+    impl->own_samplers = std::make_unique<ThreadTeam>(std::clamp(threads, 1, kSamplerThreads));
+    impl->samplers = impl->own_samplers.get();
+  }
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 

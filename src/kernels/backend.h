@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "base/thread_team.h"
 #include "cohort/error.h"
 #include "kernels/batch.h"
 #include "models/program.h"
@@ -38,6 +39,9 @@ class Backend {
   /// Shows the inputs of all matrices of the following steps, until nullptr is given; the results stay the same. Where
   /// a value exists only in its int8 form, that is what is shown. unsupported: this backend cannot.
   virtual Expected<void> observe(MatrixInputObserver* observer);
+  /// Threads that have nothing to do between steps, for the caller of run() to use then; null: there are none. (A
+  /// second team beside them would keep cores from this one while it waits for work.)
+  virtual ThreadTeam* team() { return nullptr; }
 };
 
 }  // namespace cohort

@@ -112,6 +112,7 @@ class Executor final : public CpuBackend {
   std::string plan_text() const override { return to_text(program_, plan_); }
   size_t packed_bytes() const override { return weights_.bytes(); }
   int threads() const override { return team_.size(); }
+  ThreadTeam* team() override { return &team_; }
 
   Expected<StepStats> run(const Batch& batch, std::span<float> logits) override {
     const auto start = Clock::now();
