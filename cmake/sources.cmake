@@ -1,5 +1,5 @@
 # Every .cpp below src/ belongs to the one library, except tests and the command line. A file whose name ends in an
-# instruction set (x_avx2.cpp, x_avx512.cpp, x_amx.cpp, x_neon.cpp) is compiled for it and reached only by run-time dispatch.
+# instruction set (x_avx2.cpp, x_avx512.cpp, x_avx512vbmi.cpp, x_amx.cpp, x_neon.cpp) is compiled for it and reached only by run-time dispatch.
 file(GLOB_RECURSE COHORT_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*.cpp)
 list(FILTER COHORT_SOURCES EXCLUDE REGEX "_test\\.cpp$")
 list(FILTER COHORT_SOURCES EXCLUDE REGEX "/src/cli/main\\.cpp$")
@@ -26,9 +26,10 @@ set(isa_flags_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -ma
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   list(APPEND isa_flags_avx512 -Wno-maybe-uninitialized)
 endif()
-set(isa_flags_amx ${isa_flags_avx512} -mamx-tile -mamx-int8)
+set(isa_flags_avx512vbmi ${isa_flags_avx512} -mavx512vbmi)
+set(isa_flags_amx ${isa_flags_avx512vbmi} -mamx-tile -mamx-int8)
 set(isa_flags_neon -march=armv8.2-a+dotprod+fp16)
-foreach(isa avx2 avx512 amx neon)
+foreach(isa avx2 avx512 avx512vbmi amx neon)
   set(isa_sources ${COHORT_SOURCES})
   list(FILTER isa_sources INCLUDE REGEX "_${isa}\\.cpp$")
   if((isa STREQUAL "neon" AND COHORT_ARM) OR (NOT isa STREQUAL "neon" AND COHORT_X86))

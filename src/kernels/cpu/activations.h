@@ -1,7 +1,9 @@
 // Rows of int8 activations (docs/NUMERICS.md, rule 2) as the tile kernels read them.
 //
 // Rows go in chunks of at most 16. Within a chunk of n rows: q is [block][n][32] int8 (so a block of a chunk is an AMX
-// A tile), d is [block][n] f32, and each kind of sum that some consumer reads is [block][n].
+// A tile), d is [block][n] f32, and each kind of sum that some consumer reads is [block][n]. Where a consumer asks for
+// it, q is there a second time, each half of a block (16 values) as a transposed matrix of 4 x 4: values 0, 4, 8, 12, 1,
+// 5, ... (layout_lowbit.h).
 #pragma once
 
 #include <cstddef>
@@ -16,6 +18,7 @@ namespace cohort::cpu {
 struct ActivationChunk {
   int8_t* q = nullptr;
   float* d = nullptr;
+  int8_t* transposed = nullptr;  // null unless asked for
   int32_t* sums[kSumKinds] = {};
   int32_t rows = 0;
 };
@@ -38,6 +41,7 @@ class ActivationBuffer {
     ActivationChunk chunk;
     chunk.q = q_ + first * blocks_ * kBlockValues;
     chunk.d = d_ + first * blocks_;
+    if (transposed_ != nullptr) chunk.transposed = transposed_ + first * blocks_ * kBlockValues;
     int32_t* sums = sums_memory_;
     for (int kind = 0; kind < kSumKinds; ++kind) {
       if ((sums_ & (SumMask{1} << kind)) == 0) continue;
@@ -57,6 +61,7 @@ class ActivationBuffer {
   int64_t capacity_ = 0, blocks_ = 0;
   SumMask sums_ = 0;
   int8_t* q_ = nullptr;
+  int8_t* transposed_ = nullptr;
   float* d_ = nullptr;
   int32_t* sums_memory_ = nullptr;
 };

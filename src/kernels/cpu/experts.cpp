@@ -17,6 +17,7 @@ ActivationChunk block_of(const ActivationChunk& chunk, int64_t b) {
   const int64_t at = b * chunk.rows;
   block.q += at * kBlockValues;
   block.d += at;
+  if (block.transposed != nullptr) block.transposed += at * kBlockValues;
   for (int32_t*& sums : block.sums) sums = sums != nullptr ? sums + at : nullptr;
   return block;
 }

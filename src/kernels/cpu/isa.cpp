@@ -97,6 +97,15 @@ std::string_view isa_name(Isa isa) {
   return "?";
 }
 
+bool has_avx512_vbmi() {
+#if defined(__x86_64__)
+  static const bool found = has_isa(Isa::avx512) && has(leaf(7).c, {1});
+  return found;
+#else
+  return false;
+#endif
+}
+
 const std::vector<Isa>& available_isas() {
   static const std::vector<Isa> found = detect();
   return found;

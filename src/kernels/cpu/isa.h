@@ -31,6 +31,9 @@ bool has_isa(Isa isa);
 /// this machine lacks; both messages list what it has.
 Expected<Isa> parse_isa(std::string_view name);
 
+/// Whether a machine that has avx512 also permutes bytes across a register (VBMI): all but the first with VNNI.
+bool has_avx512_vbmi();
+
 /// unsupported when the machine lacks `isa`.
 Expected<void> check_isa(Isa isa);
 

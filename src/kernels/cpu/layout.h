@@ -22,7 +22,20 @@ inline constexpr int32_t kChunkRows = 16;  // rows that share an activation chun
 inline constexpr int32_t kBlockValues = 32;
 
 /// How the quants of a 32-block are stored.
-enum class QuantStore : uint8_t { nibbles, five_bits, six_bits, bytes };
+enum class QuantStore : uint8_t {
+  nibbles,
+  five_bits,
+  six_bits,
+  bytes,
+  // The rest are in layout_lowbit.h.
+  one_bit,
+  two_bits,
+  three_bits,
+  iq4_nibbles,
+  fp4_nibbles,
+  eights,  // a code book of groups of eight values
+  fours,   // a code book of groups of four values
+};
 
 /// What stands beside the quants. Sub-scales and offsets are integers; products with sums of activations stay below
 /// 2^24 and are therefore exact in f32.
@@ -31,12 +44,50 @@ enum class ScaleStore : uint8_t {
   one_min,    // f16 d, f16 m: value = d * code + m
   k_min,      // per 256: f16 d, f16 dmin; per block u8 s, u8 m: value = d * s * code - dmin * m
   k_sixteen,  // per 256: f16 d; per block i8 s[2]: value = d * s[j / 16] * code
-  wide,       // f32 d, f32 d_offset, i16 s[2], i16 o[2]: value = d * s[j / 16] * code + d_offset * o[j / 16]
-  two,        // f32 d[2], i16 s[2]: two groups of 16, each with its own float scale (NVFP4)
+  affine,     // f32 d, f32 m: value = d * code + m
+  k_pairs,    // per 256: f16 d, f16 dmin; per block u8 (s | m << 4)[2]: value = d * s[j / 16] * code - dmin * m[j / 16]
+  k_one,      // per 256: f16 d; per block i8 s: value = d * s * code
+  odd_one,    // per 256: f16 d; per two blocks u8 (s of the first | s of the second << 4): value = d * (2 s + 1) * code
+  odd_two,    // per 256: f16 d; per block u8 (s0 | s1 << 4): value = d * (2 s[j / 16] + 1) * code
+  e8m0,       // u8 e: value = 2^(e - 128) * code
+  e4m3_two,   // u8 e[2], E4M3 without sign: value = e[j / 16] / 2 * code
 };
 
-enum class Layout : uint8_t { q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k, wide4, wide8, two8 };
-inline constexpr int kLayouts = 11;
+enum class Layout : uint8_t {
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q8_0,
+  q4_k,
+  q5_k,
+  q6_k,
+  affine8,
+  q1_0,
+  q2_0,
+  q2_0_g128,
+  ternary,
+  q2_k,
+  q3_k,
+  iq4_nl,
+  iq4_xs,
+  mxfp4,
+  nvfp4,
+  iq2_xxs,
+  iq2_xs,
+  iq2_s,
+  iq3_xxs,
+  iq3_s,
+  iq1_s,
+  iq1_m,
+};
+inline constexpr int kLayouts = 26;
+/// The kernels of layouts from here on are in files of their own (linear_lowbit_*), and from kFirstGrid on decode by
+/// code books (linear_grid_*).
+inline constexpr int kFirstLowbit = 9;
+inline constexpr int kFirstGrid = 19;
+inline constexpr int kLowbitLayouts = kFirstGrid - kFirstLowbit;
+inline constexpr int kGridLayouts = kLayouts - kFirstGrid;
 
 /// Sums of a row's int8 activations over a block, as the layouts need them: over values 0-15 (lo), 16-31 (hi) or both;
 /// as a float, or times minus the bias of the codes as an int32 that starts the accumulator of a dot product.
@@ -44,56 +95,76 @@ enum SumKind : uint8_t {
   kSumAll,  // float
   kSumLow,  // float
   kSumHigh,
-  kNeg8,  // int32
+  kNeg1,  // int32
+  kNeg8,
   kNeg16,
+  kNeg64,
   kNeg128,
-  kNeg8Low,
-  kNeg8High,
+  kNeg4Low,
+  kNeg4High,
+  kNeg16Low,
+  kNeg16High,
   kNeg32Low,
   kNeg32High,
-  kNeg128Low,
-  kNeg128High,
+  kNeg64Low,
+  kNeg64High,
 };
-inline constexpr int kSumKinds = 12;
+inline constexpr int kSumKinds = 16;
 using SumMask = uint32_t;
 constexpr SumMask bit(SumKind kind) {
   return SumMask{1} << kind;
 }
+/// Not a sum: the int8 activations once more, in the order in which code books are decoded (layout_lowbit.h).
+inline constexpr SumMask kTransposed = SumMask{1} << 30;
 
 struct SumInfo {
   int8_t part;         // 0 all, 1 low, 2 high
   int16_t multiplier;  // 1 means a float
 };
-inline constexpr SumInfo kSumInfo[kSumKinds] = {{0, 1},  {1, 1},  {2, 1},   {0, -8},  {0, -16},  {0, -128},
-                                                {1, -8}, {2, -8}, {1, -32}, {2, -32}, {1, -128}, {2, -128}};
+inline constexpr SumInfo kSumInfo[kSumKinds] = {{0, 1},   {1, 1},  {2, 1},  {0, -1},  {0, -8},  {0, -16},
+                                                {0, -64}, {0, -128}, {1, -4}, {2, -4}, {1, -16}, {2, -16},
+                                                {1, -32}, {2, -32}, {1, -64}, {2, -64}};
 
 struct LayoutInfo {
   QuantStore quants;
   ScaleStore scales;
   int16_t bias;         // added to a code to make it unsigned
   int16_t quant_bytes;  // of a block of a tile
-  int16_t scale_bytes;  // of a block (of eight blocks for k_*) of a tile
+  int16_t scale_bytes;  // of `scale_blocks` blocks of a tile
+  int8_t scale_blocks;  // blocks that share a part of the scales
+  int8_t exponent;      // odd_*: d is the file's f16 times two to this power
   SumMask sums;         // what the kernels read
 };
 inline constexpr LayoutInfo kLayoutInfo[kLayouts] = {
-    {QuantStore::nibbles, ScaleStore::one, 8, 256, 32, bit(kNeg8)},
-    {QuantStore::nibbles, ScaleStore::one_min, 0, 256, 64, bit(kSumAll)},
-    {QuantStore::five_bits, ScaleStore::one, 16, 320, 32, bit(kNeg16)},
-    {QuantStore::five_bits, ScaleStore::one_min, 0, 320, 64, bit(kSumAll)},
-    {QuantStore::bytes, ScaleStore::one, 128, 512, 32, bit(kNeg128)},
-    {QuantStore::nibbles, ScaleStore::k_min, 0, 256, 320, bit(kSumAll)},
-    {QuantStore::five_bits, ScaleStore::k_min, 0, 320, 320, bit(kSumAll)},
-    {QuantStore::six_bits, ScaleStore::k_sixteen, 32, 384, 288, bit(kNeg32Low) | bit(kNeg32High)},
-    {QuantStore::nibbles, ScaleStore::wide, 8, 256, 256, bit(kNeg8Low) | bit(kNeg8High) | bit(kSumLow) | bit(kSumHigh)},
-    {QuantStore::bytes, ScaleStore::wide, 128, 512, 256,
-     bit(kNeg128Low) | bit(kNeg128High) | bit(kSumLow) | bit(kSumHigh)},
-    {QuantStore::bytes, ScaleStore::two, 128, 512, 192, bit(kNeg128Low) | bit(kNeg128High)},
+    {QuantStore::nibbles, ScaleStore::one, 8, 256, 32, 1, 0, bit(kNeg8)},
+    {QuantStore::nibbles, ScaleStore::one_min, 0, 256, 64, 1, 0, bit(kSumAll)},
+    {QuantStore::five_bits, ScaleStore::one, 16, 320, 32, 1, 0, bit(kNeg16)},
+    {QuantStore::five_bits, ScaleStore::one_min, 0, 320, 64, 1, 0, bit(kSumAll)},
+    {QuantStore::bytes, ScaleStore::one, 128, 512, 32, 1, 0, bit(kNeg128)},
+    {QuantStore::nibbles, ScaleStore::k_min, 0, 256, 320, 8, 0, bit(kSumAll)},
+    {QuantStore::five_bits, ScaleStore::k_min, 0, 320, 320, 8, 0, bit(kSumAll)},
+    {QuantStore::six_bits, ScaleStore::k_sixteen, 32, 384, 288, 8, 0, bit(kNeg32Low) | bit(kNeg32High)},
+    {QuantStore::bytes, ScaleStore::affine, 128, 512, 128, 1, 0, bit(kNeg128) | bit(kSumAll)},
+    {QuantStore::one_bit, ScaleStore::one, 1, 64, 32, 4, 0, bit(kNeg1)},
+    {QuantStore::two_bits, ScaleStore::one, 1, 128, 32, 2, 0, bit(kNeg1)},
+    {QuantStore::two_bits, ScaleStore::one, 1, 128, 32, 4, 0, bit(kNeg1)},
+    {QuantStore::two_bits, ScaleStore::one, 1, 128, 32, 8, 0, bit(kNeg1)},
+    {QuantStore::two_bits, ScaleStore::k_pairs, 0, 128, 320, 8, 0, bit(kSumLow) | bit(kSumHigh)},
+    {QuantStore::three_bits, ScaleStore::k_sixteen, 4, 192, 288, 8, 0, bit(kNeg4Low) | bit(kNeg4High)},
+    {QuantStore::iq4_nibbles, ScaleStore::one, 128, 256, 32, 1, 0, bit(kNeg128)},
+    {QuantStore::iq4_nibbles, ScaleStore::k_one, 128, 256, 160, 8, 0, bit(kNeg128)},
+    {QuantStore::fp4_nibbles, ScaleStore::e8m0, 16, 256, 16, 1, 0, bit(kNeg16)},
+    {QuantStore::fp4_nibbles, ScaleStore::e4m3_two, 16, 256, 32, 1, 0, bit(kNeg16Low) | bit(kNeg16High)},
+    {QuantStore::eights, ScaleStore::odd_one, 64, 128, 96, 8, -3, bit(kNeg64) | kTransposed},
+    {QuantStore::eights, ScaleStore::odd_two, 64, 136, 160, 8, -3, bit(kNeg64Low) | bit(kNeg64High) | kTransposed},
+    {QuantStore::eights, ScaleStore::odd_two, 64, 144, 160, 8, -3, bit(kNeg64Low) | bit(kNeg64High) | kTransposed},
+    {QuantStore::fours, ScaleStore::odd_one, 64, 192, 96, 8, -2, bit(kNeg64) | kTransposed},
+    {QuantStore::fours, ScaleStore::odd_one, 16, 208, 96, 8, 0, bit(kNeg16) | kTransposed},
+    {QuantStore::eights, ScaleStore::odd_one, 16, 96, 96, 8, -3, bit(kNeg16) | kTransposed},
+    {QuantStore::eights, ScaleStore::odd_two, 16, 96, 160, 8, -3, bit(kNeg16Low) | bit(kNeg16High) | kTransposed},
 };
 constexpr const LayoutInfo& layout_info(Layout layout) {
   return kLayoutInfo[static_cast<int>(layout)];
-}
-constexpr bool has_super_blocks(ScaleStore store) {
-  return store == ScaleStore::k_min || store == ScaleStore::k_sixteen;
 }
 
 /// The layout of a quantised type. Every quantised type has one.
@@ -106,6 +177,13 @@ struct PackedShape {
   int32_t segments;     // rule 4
   int64_t scale_bytes;  // of a tile; its quants follow
   int64_t tile_bytes;   // a multiple of 64
+  const std::byte* block_scales(const std::byte* tile, int64_t block) const {
+    const LayoutInfo& info = layout_info(layout);
+    return tile + block / info.scale_blocks * info.scale_bytes;
+  }
+  const std::byte* block_quants(const std::byte* tile, int64_t block) const {
+    return tile + scale_bytes + block * layout_info(layout).quant_bytes;
+  }
 };
 PackedShape packed_shape(Layout layout, int64_t cols);
 

@@ -1,5 +1,7 @@
 // The AMX kernels on the processor's tile unit. Small groups of rows stay with VNNI, which is as fast while memory is
 // the limit and does not have to decode weights through memory.
+#include <utility>
+
 #include "kernels/cpu/linear_amx_impl.h"
 
 namespace cohort::cpu {
@@ -42,14 +44,18 @@ void tile(const TileCall& call) {
   }
 }
 
+template <int... kLayout>
+constexpr LinearKernels make_kernels(std::integer_sequence<int, kLayout...>) {
+  return {{tile<kLayout>...},
+          [](const FloatCall& call) { kAvx512Kernels.float_rows(call); },
+          [](const float* x, int64_t blocks, const ActivationChunk& chunk, int32_t row) {
+            kAvx512Kernels.quantise(x, blocks, chunk, row);
+          },
+          [](const CombineCall& call) { kAvx512Kernels.combine(call); }};
+}
+
 }  // namespace
 
-const LinearKernels kAmxKernels = {
-    {tile<0>, tile<1>, tile<2>, tile<3>, tile<4>, tile<5>, tile<6>, tile<7>, tile<8>, tile<9>, tile<10>},
-    [](const FloatCall& call) { kAvx512Kernels.float_rows(call); },
-    [](const float* x, int64_t blocks, const ActivationChunk& chunk, int32_t row) {
-      kAvx512Kernels.quantise(x, blocks, chunk, row);
-    },
-    [](const CombineCall& call) { kAvx512Kernels.combine(call); }};
+constinit const LinearKernels kAmxKernels = make_kernels(std::make_integer_sequence<int, kLayouts>());
 
 }  // namespace cohort::cpu

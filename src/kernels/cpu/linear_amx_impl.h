@@ -10,6 +10,8 @@
 #pragma once
 
 #include "kernels/cpu/linear_avx512_impl.h"
+#include "kernels/cpu/linear_grid_avx512_impl.h"
+#include "kernels/cpu/linear_lowbit_avx512_impl.h"
 #include "kernels/cpu/tile_prefetch.h"
 
 namespace cohort::cpu {
@@ -88,7 +90,7 @@ class AmxTile {
     for (int32_t b = group.first; b < group.last; ++b) {
       prefetcher_.advance();
       __m512i w[8];
-      Quants::decode(quants + b * Quants::kBytes, w);
+      decoder_.decode(quants + b * Quants::kBytes, w);
 #pragma GCC unroll 8
       for (int i = 0; i < 8; ++i) _mm512_store_si512(weights_[buffer][b - group.first][i], _mm512_sub_epi8(w[i], bias));
     }
@@ -96,8 +98,9 @@ class AmxTile {
 
   COHORT_INLINE void multiply(const Group& group, int buffer) {
     const ActivationChunk& x = *call_.x;
+    const int8_t* activations = is_transposed<Quants>() ? x.transposed : x.q;
     for (int32_t b = group.first; b < group.last; ++b) {
-      const int8_t* q = x.q + int64_t{b} * x.rows * kBlockValues;
+      const int8_t* q = activations + int64_t{b} * x.rows * kBlockValues;
       const auto& w = weights_[buffer][b - group.first];
       auto& sums = sums_[buffer][b - group.first];
       Tiles::template zero<kSums>();
@@ -139,6 +142,7 @@ class AmxTile {
   }
 
   const TileCall& call_;
+  const Quants decoder_{};
   TilePrefetcher prefetcher_;
   alignas(64) int8_t weights_[2][kGroupBlocks][8][64];
   alignas(64) int32_t sums_[2][kGroupBlocks][kParts][kChunkRows][16];
@@ -153,17 +157,33 @@ void amx_tile(const TileCall& call) {
 
 /// By layout, for any tile unit.
 template <class Tiles>
-constexpr void (*kAmxTiles[kLayouts])(const TileCall&) = {amx_tile<Nibbles, One<kNeg8>, Tiles>,
-                                                          amx_tile<Nibbles, OneMin, Tiles>,
-                                                          amx_tile<FiveBits, One<kNeg16>, Tiles>,
-                                                          amx_tile<FiveBits, OneMin, Tiles>,
-                                                          amx_tile<Bytes, One<kNeg128>, Tiles>,
-                                                          amx_tile<Nibbles, KMin, Tiles>,
-                                                          amx_tile<FiveBits, KMin, Tiles>,
-                                                          amx_tile<SixBits, KSixteen, Tiles>,
-                                                          amx_tile<Nibbles, Wide<kNeg8Low, kNeg8High>, Tiles>,
-                                                          amx_tile<Bytes, Wide<kNeg128Low, kNeg128High>, Tiles>,
-                                                          amx_tile<Bytes, Two, Tiles>};
+constexpr void (*kAmxTiles[kLayouts])(const TileCall&) = {
+    amx_tile<Nibbles, One<kNeg8>, Tiles>,
+    amx_tile<Nibbles, OneMin, Tiles>,
+    amx_tile<FiveBits, One<kNeg16>, Tiles>,
+    amx_tile<FiveBits, OneMin, Tiles>,
+    amx_tile<Bytes, One<kNeg128>, Tiles>,
+    amx_tile<Nibbles, KMin, Tiles>,
+    amx_tile<FiveBits, KMin, Tiles>,
+    amx_tile<SixBits, KSixteen<kNeg32Low, kNeg32High>, Tiles>,
+    amx_tile<Bytes, Affine, Tiles>,
+    amx_tile<OneBit, One<kNeg1, 2>, Tiles>,
+    amx_tile<TwoBits, One<kNeg1, 1>, Tiles>,
+    amx_tile<TwoBits, One<kNeg1, 2>, Tiles>,
+    amx_tile<TwoBits, One<kNeg1, 3>, Tiles>,
+    amx_tile<TwoBits, KPairs, Tiles>,
+    amx_tile<ThreeBits, KSixteen<kNeg4Low, kNeg4High>, Tiles>,
+    amx_tile<TableNibbles<Iq4Table>, One<kNeg128>, Tiles>,
+    amx_tile<TableNibbles<Iq4Table>, KOne, Tiles>,
+    amx_tile<TableNibbles<Fp4Table>, E8m0, Tiles>,
+    amx_tile<TableNibbles<Fp4Table>, E4m3Two, Tiles>,
+    amx_tile<Eights<Layout::iq2_xxs>, OddOne<kNeg64, -3>, Tiles>,
+    amx_tile<Eights<Layout::iq2_xs>, OddTwo<kNeg64Low, kNeg64High, -3>, Tiles>,
+    amx_tile<Eights<Layout::iq2_s>, OddTwo<kNeg64Low, kNeg64High, -3>, Tiles>,
+    amx_tile<Fours<Layout::iq3_xxs>, OddOne<kNeg64, -2>, Tiles>,
+    amx_tile<Fours<Layout::iq3_s>, OddOne<kNeg16, 0>, Tiles>,
+    amx_tile<Shifted<Layout::iq1_s>, OddOne<kNeg16, -3>, Tiles>,
+    amx_tile<Shifted<Layout::iq1_m>, OddTwo<kNeg16Low, kNeg16High, -3>, Tiles>};
 
 }  // namespace
 }  // namespace cohort::cpu

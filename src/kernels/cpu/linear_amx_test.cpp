@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 
+#include "kernels/cpu/grid_tables.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/test_weights.h"
 
@@ -12,7 +13,7 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")
 #include "kernels/cpu/linear_amx_impl.h"
 
 namespace cohort::cpu {
@@ -57,7 +58,7 @@ struct EmulatedTiles {
 };
 
 TEST(cpu_amx, EmulatedTilesEqualTheScalarKernel) {
-  if (!has_isa(Isa::avx512)) GTEST_SKIP() << "needs AVX-512";
+  if (!has_avx512_vbmi()) GTEST_SKIP() << "needs AVX-512 with VBMI";
   for (const TypeInfo& info : all_types()) {
     if (!info.quantised) continue;
     for (const int64_t cols : {int64_t{2048}, int64_t{768}, int64_t{704}, int64_t{96}}) {

@@ -1,160 +1,9 @@
-// Tile kernels for AVX-512 VNNI.
-//
-// One call: 16 outputs (the lanes) times up to 16 rows. A block's weights are decoded once into eight vectors of
-// unsigned bytes and stay in registers while every row of a group of up to eight takes its eight dpbusd, whose other
-// operand is four activations broadcast from memory. The accumulator starts at minus bias times the sum of the row's
-// activations, so unsigned codes cost nothing. Per row and block: 8 dpbusd and 3 to 7 float operations on two ports.
-// What bounds it: one to about 16 rows, memory (docs/perf/cpu.md), so prefetch matters; from there the two vector
-// ports.
-#include "kernels/cpu/linear_avx512_impl.h"
-#include "kernels/cpu/tile_prefetch.h"
+// AVX-512 VNNI: tiles of the formats of four and more bits (linear_avx512_tile.h), float weights, activations.
+#include "kernels/cpu/linear_avx512_tile.h"
+#include "kernels/cpu/linear_lowbit.h"
 
 namespace cohort::cpu {
 namespace {
-
-// --- dot products of a row's block with the eight vectors -------------------------------------------------------
-
-COHORT_INLINE __m512i step(__m512i acc, __m512i w, const int8_t* q) {
-  return _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(*reinterpret_cast<const int32_t*>(q)));
-}
-
-/// Adds the dot products of kVectors vectors (4 values each) of N rows to t. Rows are interleaved because a chain of
-/// dpbusd has five cycles of latency a link; with one or two rows a row is cut into several chains instead.
-template <int N, int kVectors>
-COHORT_INLINE void dots(__m512i* t, const __m512i* w, const int8_t* q) {
-  constexpr int kChains = N == 1 ? 4 : N == 2 ? 2 : 1;
-  __m512i chain[kChains][N];
-#pragma GCC unroll 4
-  for (int c = 1; c < kChains; ++c) {
-#pragma GCC unroll 4
-    for (int n = 0; n < N; ++n) chain[c][n] = _mm512_setzero_si512();
-  }
-#pragma GCC unroll 4
-  for (int n = 0; n < N; ++n) chain[0][n] = t[n];
-#pragma GCC unroll 8
-  for (int i = 0; i < kVectors; ++i) {
-#pragma GCC unroll 4
-    for (int n = 0; n < N; ++n) chain[i % kChains][n] = step(chain[i % kChains][n], w[i], q + n * kBlockValues + 4 * i);
-  }
-#pragma GCC unroll 4
-  for (int n = 0; n < N; ++n) {
-    if constexpr (kChains == 4) {
-      t[n] = _mm512_add_epi32(_mm512_add_epi32(chain[0][n], chain[1][n]), _mm512_add_epi32(chain[2][n], chain[3][n]));
-    } else if constexpr (kChains == 2) {
-      t[n] = _mm512_add_epi32(chain[0][n], chain[1][n]);
-    } else {
-      t[n] = chain[0][n];
-    }
-  }
-}
-
-/// Accumulators that already hold minus bias times the sum of the activations.
-template <SumKind kStart, int N>
-COHORT_INLINE void start(__m512i* t, const ActivationChunk& x, int64_t at) {
-#pragma GCC unroll 4
-  for (int n = 0; n < N; ++n) {
-    if constexpr (kStart == kNoSum) {
-      t[n] = _mm512_setzero_si512();
-    } else {
-      t[n] = set_int(x.sums[kStart] + at + n);
-    }
-  }
-}
-
-/// One block of N rows.
-template <int N, class Scales>
-COHORT_INLINE void add_block(__m512* acc, const Scales& s, const __m512i* w, const int8_t* q, const ActivationChunk& x,
-                             int64_t at) {
-  __m512i t[N], high[N];
-  start<Scales::kStart, N>(t, x, at);
-  if constexpr (Scales::kHalves) {
-    start<Scales::kStartHigh, N>(high, x, at);
-    dots<N, 4>(t, w, q);
-    dots<N, 4>(high, w + 4, q + 16);
-  } else {
-    dots<N, 8>(t, w, q);
-  }
-#pragma GCC unroll 4
-  for (int n = 0; n < N; ++n) acc[n] = s.finish(acc[n], t[n], Scales::kHalves ? high[n] : t[n], x, at + n);
-}
-
-// --- the walk over K --------------------------------------------------------------------------------------------
-
-/// Rows first .. first + kRows of the chunk: pass `pass` of `passes` over the tile.
-template <class Quants, class Scales, int kRows>
-void tile_rows(const TileCall& call, int32_t first, int32_t pass, int32_t passes) {
-  const PackedShape& shape = *call.shape;
-  const ActivationChunk& x = *call.x;
-  const std::byte* scales = call.tile;
-  const std::byte* quants = call.tile + shape.scale_bytes;
-  const int32_t per_segment = shape.blocks / shape.segments;
-  // Finished segments wait here for their neighbour, as the carries of a binary counter.
-  __m512 waiting[6][kRows];
-  TilePrefetcher prefetcher(call, pass, passes);
-  int64_t block = 0;
-  for (int32_t segment = 0; segment < shape.segments; ++segment) {
-    __m512 acc[kRows];
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) acc[r] = _mm512_setzero_ps();
-    for (int32_t i = 0; i < per_segment; ++i, ++block) {
-      prefetcher.advance();
-      __m512i w[8];
-      Quants::decode(quants + block * Quants::kBytes, w);
-      Scales s;
-      s.load(scales, block);
-      const int64_t at = block * x.rows + first;
-      const int8_t* q = x.q + at * kBlockValues;
-      if constexpr (kRows <= 4) {
-        add_block<kRows>(acc, s, w, q, x, at);
-      } else {
-        constexpr int kFirst = (kRows + 1) / 2;
-        add_block<kFirst>(acc, s, w, q, x, at);
-        add_block<kRows - kFirst>(acc + kFirst, s, w, q + kFirst * kBlockValues, x, at + kFirst);
-      }
-    }
-    int level = 0;
-    for (int32_t carry = segment; (carry & 1) != 0; carry >>= 1, ++level) {
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) acc[r] = _mm512_add_ps(waiting[level][r], acc[r]);
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) waiting[level][r] = acc[r];
-  }
-  const int top = __builtin_ctz(static_cast<unsigned>(shape.segments));
-  const auto mask = static_cast<__mmask16>((1U << call.outputs) - 1);
-  for (int r = 0; r < kRows; ++r)
-    _mm512_mask_storeu_ps(call.out + (first + r) * call.out_stride, mask, waiting[top][r]);
-}
-
-/// One to eight rows at once; more in two halves, the second of which finds the tile in the first cache.
-template <class Quants, class Scales>
-void tile_all(const TileCall& call) {
-  const auto run = [](const TileCall& c, int32_t first, int32_t rows, int32_t pass, int32_t passes) {
-    switch (rows) {
-      case 1:
-        return tile_rows<Quants, Scales, 1>(c, first, pass, passes);
-      case 2:
-        return tile_rows<Quants, Scales, 2>(c, first, pass, passes);
-      case 3:
-        return tile_rows<Quants, Scales, 3>(c, first, pass, passes);
-      case 4:
-        return tile_rows<Quants, Scales, 4>(c, first, pass, passes);
-      case 5:
-        return tile_rows<Quants, Scales, 5>(c, first, pass, passes);
-      case 6:
-        return tile_rows<Quants, Scales, 6>(c, first, pass, passes);
-      case 7:
-        return tile_rows<Quants, Scales, 7>(c, first, pass, passes);
-      default:
-        return tile_rows<Quants, Scales, 8>(c, first, pass, passes);
-    }
-  };
-  const int32_t rows = call.x->rows;
-  if (rows <= 8) return run(call, 0, rows, 0, 1);
-  const int32_t half = (rows + 1) / 2;
-  run(call, 0, half, 0, 2);
-  run(call, half, rows - half, 1, 2);
-}
 
 // --- float weights ----------------------------------------------------------------------------------------------
 
@@ -300,6 +149,12 @@ void quantise(const float* x, int64_t blocks, const ActivationChunk& chunk, int3
     int8_t* q = chunk.q + at * kBlockValues;
     _mm_storeu_si128(reinterpret_cast<__m128i*>(q), q0);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(q + 16), q1);
+    if (chunk.transposed != nullptr) {
+      const __m128i order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+      auto* to = reinterpret_cast<__m128i*>(chunk.transposed + at * kBlockValues);
+      _mm_storeu_si128(to, _mm_shuffle_epi8(q0, order));
+      _mm_storeu_si128(to + 1, _mm_shuffle_epi8(q1, order));
+    }
     chunk.d[at] = d;
     const int32_t low = sum_bytes(q0), high = sum_bytes(q1);
     const int32_t part[3] = {low + high, low, high};
@@ -323,15 +178,34 @@ void combine(const CombineCall& call) {
   }
 }
 
+// --- tables -----------------------------------------------------------------------------------------------------
+
+/// Code books are looked up with VBMI; the few processors that have VNNI without it take the kernels for AVX2.
+template <int kIndex>
+void grid_tile(const TileCall& call) {
+  (has_avx512_vbmi() ? kAvx512GridTiles : kAvx2GridTiles)[kIndex](call);
+}
+
+template <int... kIndex>
+constexpr void add_grids(TileKernel* entries, std::integer_sequence<int, kIndex...>) {
+  ((entries[kIndex] = grid_tile<kIndex>), ...);
+}
+
+constexpr LinearKernels make_kernels() {
+  LinearKernels kernels{{tile_all<Nibbles, One<kNeg8>>, tile_all<Nibbles, OneMin>, tile_all<FiveBits, One<kNeg16>>,
+                         tile_all<FiveBits, OneMin>, tile_all<Bytes, One<kNeg128>>, tile_all<Nibbles, KMin>,
+                         tile_all<FiveBits, KMin>, tile_all<SixBits, KSixteen<kNeg32Low, kNeg32High>>,
+                         tile_all<Bytes, Affine>},
+                        float_rows,
+                        quantise,
+                        combine};
+  forward_to<kAvx512LowbitTiles>(kernels.tile + kFirstLowbit, std::make_integer_sequence<int, kLowbitLayouts>());
+  add_grids(kernels.tile + kFirstGrid, std::make_integer_sequence<int, kGridLayouts>());
+  return kernels;
+}
+
 }  // namespace
 
-const LinearKernels kAvx512Kernels = {
-    {tile_all<Nibbles, One<kNeg8>>, tile_all<Nibbles, OneMin>, tile_all<FiveBits, One<kNeg16>>,
-     tile_all<FiveBits, OneMin>, tile_all<Bytes, One<kNeg128>>, tile_all<Nibbles, KMin>, tile_all<FiveBits, KMin>,
-     tile_all<SixBits, KSixteen>, tile_all<Nibbles, Wide<kNeg8Low, kNeg8High>>,
-     tile_all<Bytes, Wide<kNeg128Low, kNeg128High>>, tile_all<Bytes, Two>},
-    float_rows,
-    quantise,
-    combine};
+constinit const LinearKernels kAvx512Kernels = make_kernels();
 
 }  // namespace cohort::cpu

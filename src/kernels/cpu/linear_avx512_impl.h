@@ -35,6 +35,12 @@ COHORT_INLINE __m512 set_float(const int32_t* p) {
 }
 
 // --- quants: the eight vectors of a block -----------------------------------------------------------------------
+// One with kTransposed decodes to the order of ActivationChunk::transposed.
+
+template <class Quants>
+constexpr bool is_transposed() {
+  return requires { Quants::kTransposed; };
+}
 
 struct Nibbles {
   static constexpr int64_t kBytes = 256;
@@ -95,12 +101,13 @@ struct Bytes {
 
 inline constexpr auto kNoSum = static_cast<SumKind>(kSumKinds);
 
-template <SumKind kBias>
+/// One scale for 2^kShift blocks.
+template <SumKind kBias, int kShift = 0>
 struct One {
   static constexpr bool kHalves = false;
   static constexpr SumKind kStart = kBias, kStartHigh = kNoSum;
   __m512 d;
-  COHORT_INLINE void load(const std::byte* scales, int64_t block) { d = load_half(scales + 32 * block); }
+  COHORT_INLINE void load(const std::byte* scales, int64_t block) { d = load_half(scales + 32 * (block >> kShift)); }
   COHORT_INLINE __m512 finish(__m512 acc, __m512i dot, __m512i, const ActivationChunk& x, int64_t at) const {
     return _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(x.d[at])), _mm512_cvtepi32_ps(dot), acc);
   }
@@ -140,9 +147,10 @@ struct KMin {
   }
 };
 
+template <SumKind kLow, SumKind kHigh>
 struct KSixteen {
   static constexpr bool kHalves = true;
-  static constexpr SumKind kStart = kNeg32Low, kStartHigh = kNeg32High;
+  static constexpr SumKind kStart = kLow, kStartHigh = kHigh;
   __m512 d, s0, s1;
   COHORT_INLINE void load(const std::byte* scales, int64_t block) {
     const std::byte* super = scales + 288 * (block / 8);
@@ -157,45 +165,18 @@ struct KSixteen {
   }
 };
 
-template <SumKind kLow, SumKind kHigh>
-struct Wide {
-  static constexpr bool kHalves = true;
-  static constexpr SumKind kStart = kLow, kStartHigh = kHigh;
-  __m512 d, d_offset, s0, s1, o0, o1;
+struct Affine {
+  static constexpr bool kHalves = false;
+  static constexpr SumKind kStart = kNeg128, kStartHigh = kNoSum;
+  __m512 d, m;
   COHORT_INLINE void load(const std::byte* scales, int64_t block) {
-    const std::byte* at = scales + 256 * block;
-    d = _mm512_loadu_ps(at);
-    d_offset = _mm512_loadu_ps(at + 64);
-    s0 = load_i16(at + 128);
-    s1 = load_i16(at + 160);
-    o0 = load_i16(at + 192);
-    o1 = load_i16(at + 224);
+    d = _mm512_loadu_ps(scales + 128 * block);
+    m = _mm512_loadu_ps(scales + 128 * block + 64);
   }
-  COHORT_INLINE __m512 finish(__m512 acc, __m512i low, __m512i high, const ActivationChunk& x, int64_t at) const {
-    const __m512 isum = _mm512_fmadd_ps(s1, _mm512_cvtepi32_ps(high), _mm512_mul_ps(s0, _mm512_cvtepi32_ps(low)));
-    const __m512 msum =
-        _mm512_fmadd_ps(o1, set_float(x.sums[kSumHigh] + at), _mm512_mul_ps(o0, set_float(x.sums[kSumLow] + at)));
+  COHORT_INLINE __m512 finish(__m512 acc, __m512i dot, __m512i, const ActivationChunk& x, int64_t at) const {
     const __m512 dx = _mm512_set1_ps(x.d[at]);
-    acc = _mm512_fmadd_ps(_mm512_mul_ps(d, dx), isum, acc);
-    return _mm512_fmadd_ps(_mm512_mul_ps(d_offset, dx), msum, acc);
-  }
-};
-
-struct Two {
-  static constexpr bool kHalves = true;
-  static constexpr SumKind kStart = kNeg128Low, kStartHigh = kNeg128High;
-  __m512 d0, d1, s0, s1;
-  COHORT_INLINE void load(const std::byte* scales, int64_t block) {
-    const std::byte* at = scales + 192 * block;
-    d0 = _mm512_loadu_ps(at);
-    d1 = _mm512_loadu_ps(at + 64);
-    s0 = load_i16(at + 128);
-    s1 = load_i16(at + 160);
-  }
-  COHORT_INLINE __m512 finish(__m512 acc, __m512i low, __m512i high, const ActivationChunk& x, int64_t at) const {
-    const __m512 dx = _mm512_set1_ps(x.d[at]);
-    acc = _mm512_fmadd_ps(_mm512_mul_ps(d0, dx), _mm512_mul_ps(s0, _mm512_cvtepi32_ps(low)), acc);
-    return _mm512_fmadd_ps(_mm512_mul_ps(d1, dx), _mm512_mul_ps(s1, _mm512_cvtepi32_ps(high)), acc);
+    acc = _mm512_fmadd_ps(_mm512_mul_ps(d, dx), _mm512_cvtepi32_ps(dot), acc);
+    return _mm512_fmadd_ps(_mm512_mul_ps(m, dx), set_float(x.sums[kSumAll] + at), acc);
   }
 };
 

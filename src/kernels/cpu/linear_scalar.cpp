@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/layout_lowbit.h"
 #include "numerics/reduce.h"
 #include "quant/half.h"
 
@@ -33,8 +34,9 @@ void tile_scalar(const TileCall& call) {
   const PackedShape& shape = *call.shape;
   const ActivationChunk& x = *call.x;
   const ScaleStore scales = layout_info(shape.layout).scales;
-  const bool two_groups = scales == ScaleStore::two;
-  const bool has_offset = scales == ScaleStore::one_min || scales == ScaleStore::k_min || scales == ScaleStore::wide;
+  const bool two_groups = scales == ScaleStore::e4m3_two;
+  const bool has_offset = scales == ScaleStore::one_min || scales == ScaleStore::k_min ||
+                          scales == ScaleStore::affine || scales == ScaleStore::k_pairs;
   const int32_t per_segment = shape.blocks / shape.segments;
   for (int32_t lane = 0; lane < call.outputs; ++lane) {
     float sums[kChunkRows][kMaxSegments] = {};
@@ -80,6 +82,9 @@ void quantise_scalar(const float* x, int64_t blocks, const ActivationChunk& chun
     const int64_t at = b * chunk.rows + row;
     int8_t* q = chunk.q + at * kBlockValues;
     numerics::quantise_row(x, kBlockValues, q, chunk.d + at);
+    if (chunk.transposed != nullptr) {
+      for (int j = 0; j < kBlockValues; ++j) chunk.transposed[at * kBlockValues + transposed_place(j)] = q[j];
+    }
     int32_t part[3] = {0, 0, 0};
     for (int j = 0; j < 16; ++j) {
       part[1] += q[j];
@@ -107,11 +112,14 @@ void combine_scalar(const CombineCall& call) {
 
 }  // namespace
 
-const LinearKernels kScalarKernels = {{tile_scalar, tile_scalar, tile_scalar, tile_scalar, tile_scalar, tile_scalar,
-                                       tile_scalar, tile_scalar, tile_scalar, tile_scalar, tile_scalar},
-                                      float_rows_scalar,
-                                      quantise_scalar,
-                                      combine_scalar};
+constinit const LinearKernels kScalarKernels = [] {
+  LinearKernels kernels{};
+  for (auto& tile : kernels.tile) tile = tile_scalar;
+  kernels.float_rows = float_rows_scalar;
+  kernels.quantise = quantise_scalar;
+  kernels.combine = combine_scalar;
+  return kernels;
+}();
 
 const LinearKernels& linear_kernels(Isa isa) {
   switch (isa) {

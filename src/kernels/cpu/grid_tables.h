@@ -1,0 +1,30 @@
+// What the kernels look indices of code books up in: built once from the files' grids.
+//
+// A group of values becomes a few bits a value. Byte p of `eights`, p = 0, 1, describes values 4p .. 4p+3 of a group of
+// eight: the codes of values 0, 1, 2, 3 at bits 0, 4, 2, 6, so that a byte or the byte shifted by two is two nibbles
+// with their codes in bits 0 and 1. Byte p of `fours` describes values 2p, 2p+1 of a group of four: two nibbles with
+// codes of three bits. Byte p, p = 0 .. 3, of `shifted` (IQ1) is two nibbles of values 0 1, 4 5, 2 3 and 6 7. Bit 3 of a
+// nibble is the sign, which IQ1 does not have. `values` turns a nibble into a biased byte (bit 2 of eights is ignored).
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/layout.h"
+
+namespace cohort::cpu {
+
+struct GridTable {
+  /// Entries for looking up 32 bits at a time: eights and fours are the bytes 0 1 0 1, IQ1 (of 2048 entries and then
+  /// the same with the other sign of the shift) its four bytes.
+  alignas(64) uint32_t words[4096];
+  /// Bytes 0 and 1 of up to 512 entries, for looking up bytes.
+  alignas(64) uint8_t bytes[2][512];
+  /// By nibble, four times over: for lookups that take 16 or 64.
+  alignas(64) uint8_t values[64];
+  int32_t entries;
+};
+
+/// The table of a layout for which is_grid() holds.
+const GridTable& grid_table(Layout layout);
+
+}  // namespace cohort::cpu

@@ -1,0 +1,34 @@
+// The tables of tile kernels that files of their own hold: low-bit types and code books (layout_lowbit.h).
+#pragma once
+
+#include <utility>
+
+#include "kernels/cpu/kernels.h"
+
+namespace cohort::cpu {
+
+using TileKernel = void (*)(const TileCall& call);
+
+/// By layout, from kFirstLowbit on.
+extern const TileKernel kAvx512LowbitTiles[kLowbitLayouts], kAvx2LowbitTiles[kLowbitLayouts];
+extern const TileKernel kNeonLowbitTiles[kLowbitLayouts];
+/// By layout, from kFirstGrid on. The AVX-512 ones need VBMI as well.
+extern const TileKernel kAvx512GridTiles[kGridLayouts], kAvx2GridTiles[kGridLayouts], kNeonGridTiles[kGridLayouts];
+
+// Entries of a table that call those of another file's. In an anonymous namespace, because files that are compiled for
+// different instruction sets must not share functions.
+namespace {
+
+template <const TileKernel* kTiles, int kIndex>
+void forward(const TileCall& call) {
+  kTiles[kIndex](call);
+}
+
+template <const TileKernel* kTiles, int... kIndex>
+constexpr void forward_to(TileKernel* entries, std::integer_sequence<int, kIndex...>) {
+  ((entries[kIndex] = forward<kTiles, kIndex>), ...);
+}
+
+}  // namespace
+
+}  // namespace cohort::cpu
