@@ -2,8 +2,8 @@
 //
 // Rows go in chunks of at most 16. Within a chunk of n rows: q is [block][n][32] int8 (so a block of a chunk is an AMX
 // A tile), d is [block][n] f32, and each kind of sum that some consumer reads is [block][n]. Where a consumer asks for
-// it, q is there a second time, each half of a block (16 values) as a transposed matrix of 4 x 4: values 0, 4, 8, 12, 1,
-// 5, ... (layout_lowbit.h).
+// it, q is there a second time, each half of a block (16 values) as a transposed matrix of 4 x 4: values 0, 4, 8, 12,
+// 1, 5, ... (layout_lowbit.h).
 #pragma once
 
 #include <cstddef>

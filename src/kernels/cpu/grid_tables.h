@@ -3,8 +3,9 @@
 // A group of values becomes a few bits a value. Byte p of `eights`, p = 0, 1, describes values 4p .. 4p+3 of a group of
 // eight: the codes of values 0, 1, 2, 3 at bits 0, 4, 2, 6, so that a byte or the byte shifted by two is two nibbles
 // with their codes in bits 0 and 1. Byte p of `fours` describes values 2p, 2p+1 of a group of four: two nibbles with
-// codes of three bits. Byte p, p = 0 .. 3, of `shifted` (IQ1) is two nibbles of values 0 1, 4 5, 2 3 and 6 7. Bit 3 of a
-// nibble is the sign, which IQ1 does not have. `values` turns a nibble into a biased byte (bit 2 of eights is ignored).
+// codes of three bits. Byte p, p = 0 .. 3, of `shifted` (IQ1) is two nibbles of values 0 1, 4 5, 2 3 and 6 7. Bit 3 of
+// a nibble is the sign, which IQ1 does not have. `values` turns a nibble into a biased byte (bit 2 of eights is
+// ignored).
 #pragma once
 
 #include <cstdint>

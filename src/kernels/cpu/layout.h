@@ -121,9 +121,9 @@ struct SumInfo {
   int8_t part;         // 0 all, 1 low, 2 high
   int16_t multiplier;  // 1 means a float
 };
-inline constexpr SumInfo kSumInfo[kSumKinds] = {{0, 1},   {1, 1},  {2, 1},  {0, -1},  {0, -8},  {0, -16},
-                                                {0, -64}, {0, -128}, {1, -4}, {2, -4}, {1, -16}, {2, -16},
-                                                {1, -32}, {2, -32}, {1, -64}, {2, -64}};
+inline constexpr SumInfo kSumInfo[kSumKinds] = {{0, 1},   {1, 1},    {2, 1},   {0, -1}, {0, -8},  {0, -16},
+                                                {0, -64}, {0, -128}, {1, -4},  {2, -4}, {1, -16}, {2, -16},
+                                                {1, -32}, {2, -32},  {1, -64}, {2, -64}};
 
 struct LayoutInfo {
   QuantStore quants;

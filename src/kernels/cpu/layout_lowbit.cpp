@@ -93,10 +93,10 @@ namespace {
 
 /// What a 32-block of a code-book type holds in the file.
 struct GridBlock {
-  uint16_t d = 0;             // f16
-  uint32_t s[2] = {0, 0};     // of values 0-15 and 16-31
-  uint32_t index[8] = {};     // four of groups of 8 or eight of groups of 4; IQ1: bit 11 is the sign of the shift
-  uint32_t signs = 0;         // bit j of value j
+  uint16_t d = 0;          // f16
+  uint32_t s[2] = {0, 0};  // of values 0-15 and 16-31
+  uint32_t index[8] = {};  // four of groups of 8 or eight of groups of 4; IQ1: bit 11 is the sign of the shift
+  uint32_t signs = 0;      // bit j of value j
 };
 
 const std::byte* block_of_row(TensorType type, const std::byte* row, int64_t block) {

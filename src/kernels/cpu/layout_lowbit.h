@@ -15,8 +15,8 @@
 //               the high bits of the index.
 //   fours       128 B of indices: vector h, byte (r, b) is the low byte of the group of 4 values 16h + 4b. Then 64 B of
 //               signs, then for IQ3_S bit 4r + b of two u64 (h = 0, 1): the ninth bits.
-//   Signs are one u32 for each output: value 16h + 4b + t is bit 4 * (2b + t % 2) + 2h + t / 2, so that one shift brings
-//   the signs of the nibbles (h, t / 2) of decoding (grid_tables.h) into their bits 3 and 7.
+//   Signs are one u32 for each output: value 16h + 4b + t is bit 4 * (2b + t % 2) + 2h + t / 2, so that one shift
+//   brings the signs of the nibbles (h, t / 2) of decoding (grid_tables.h) into their bits 3 and 7.
 #pragma once
 
 #include "kernels/cpu/layout.h"

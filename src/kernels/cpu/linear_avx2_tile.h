@@ -24,7 +24,9 @@ constexpr int kHalves = 2;  // of 8 outputs
 /// Whether values are decoded to the order of ActivationChunk::transposed.
 template <class Quants>
 constexpr bool is_transposed() {
-  return requires { Quants::kTransposed; };
+  return requires {
+    Quants::kTransposed;
+  };
 }
 
 COHORT_INLINE __m256i load_bytes(const std::byte* p) {

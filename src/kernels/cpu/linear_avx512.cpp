@@ -192,13 +192,13 @@ constexpr void add_grids(TileKernel* entries, std::integer_sequence<int, kIndex.
 }
 
 constexpr LinearKernels make_kernels() {
-  LinearKernels kernels{{tile_all<Nibbles, One<kNeg8>>, tile_all<Nibbles, OneMin>, tile_all<FiveBits, One<kNeg16>>,
-                         tile_all<FiveBits, OneMin>, tile_all<Bytes, One<kNeg128>>, tile_all<Nibbles, KMin>,
-                         tile_all<FiveBits, KMin>, tile_all<SixBits, KSixteen<kNeg32Low, kNeg32High>>,
-                         tile_all<Bytes, Affine>},
-                        float_rows,
-                        quantise,
-                        combine};
+  LinearKernels kernels{
+      {tile_all<Nibbles, One<kNeg8>>, tile_all<Nibbles, OneMin>, tile_all<FiveBits, One<kNeg16>>,
+       tile_all<FiveBits, OneMin>, tile_all<Bytes, One<kNeg128>>, tile_all<Nibbles, KMin>, tile_all<FiveBits, KMin>,
+       tile_all<SixBits, KSixteen<kNeg32Low, kNeg32High>>, tile_all<Bytes, Affine>},
+      float_rows,
+      quantise,
+      combine};
   forward_to<kAvx512LowbitTiles>(kernels.tile + kFirstLowbit, std::make_integer_sequence<int, kLowbitLayouts>());
   add_grids(kernels.tile + kFirstGrid, std::make_integer_sequence<int, kGridLayouts>());
   return kernels;

@@ -39,7 +39,9 @@ COHORT_INLINE __m512 set_float(const int32_t* p) {
 
 template <class Quants>
 constexpr bool is_transposed() {
-  return requires { Quants::kTransposed; };
+  return requires {
+    Quants::kTransposed;
+  };
 }
 
 struct Nibbles {

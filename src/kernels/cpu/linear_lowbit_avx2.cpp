@@ -115,8 +115,8 @@ COHORT_INLINE void add_signs(const std::byte* p, int half, __m256i* nibbles) {
 /// Byte `place` of each lane.
 template <int place>
 COHORT_INLINE __m256i byte_of(__m256i v) {
-  return place == 3 ? _mm256_srli_epi32(v, 24) : _mm256_and_si256(_mm256_srli_epi32(v, 8 * place),
-                                                                  _mm256_set1_epi32(0xff));
+  return place == 3 ? _mm256_srli_epi32(v, 24)
+                    : _mm256_and_si256(_mm256_srli_epi32(v, 8 * place), _mm256_set1_epi32(0xff));
 }
 
 /// Entries of four places of each output: the low byte of an index from `low`, the others from `high`, kBits for each.
