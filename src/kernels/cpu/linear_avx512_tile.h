@@ -80,6 +80,19 @@ COHORT_INLINE void add_block(__m512* acc, const Scales& s, const __m512i* w, con
   for (int n = 0; n < N; ++n) acc[n] = s.finish(acc[n], t[n], Scales::kHalves ? high[n] : t[n], x, at + n);
 }
 
+/// One block of up to eight rows, four at once.
+template <int kRows, class Scales>
+COHORT_INLINE void add_rows(__m512* acc, const Scales& s, const __m512i* w, const int8_t* q, const ActivationChunk& x,
+                            int64_t at) {
+  if constexpr (kRows <= 4) {
+    add_block<kRows>(acc, s, w, q, x, at);
+  } else {
+    constexpr int kFirst = (kRows + 1) / 2;
+    add_block<kFirst>(acc, s, w, q, x, at);
+    add_block<kRows - kFirst>(acc + kFirst, s, w, q + kFirst * kBlockValues, x, at + kFirst);
+  }
+}
+
 // --- the walk over K --------------------------------------------------------------------------------------------
 
 /// Rows first .. first + kRows of the chunk: pass `pass` of `passes` over the tile.
@@ -108,13 +121,7 @@ void tile_rows(const TileCall& call, int32_t first, int32_t pass, int32_t passes
       s.load(scales, block);
       const int64_t at = block * x.rows + first;
       const int8_t* q = activations + at * kBlockValues;
-      if constexpr (kRows <= 4) {
-        add_block<kRows>(acc, s, w, q, x, at);
-      } else {
-        constexpr int kFirst = (kRows + 1) / 2;
-        add_block<kFirst>(acc, s, w, q, x, at);
-        add_block<kRows - kFirst>(acc + kFirst, s, w, q + kFirst * kBlockValues, x, at + kFirst);
-      }
+      add_rows<kRows>(acc, s, w, q, x, at);
     }
     int level = 0;
     for (int32_t carry = segment; (carry & 1) != 0; carry >>= 1, ++level) {
@@ -128,6 +135,80 @@ void tile_rows(const TileCall& call, int32_t first, int32_t pass, int32_t passes
   const auto mask = static_cast<__mmask16>((1U << call.outputs) - 1);
   for (int r = 0; r < kRows; ++r)
     _mm512_mask_storeu_ps(call.out + (first + r) * call.out_stride, mask, waiting[top][r]);
+}
+
+// --- more than eight rows of weights that are slow to decode: a run of blocks is decoded to the first cache once
+// ------
+
+constexpr int kRunBlocks = 8;
+
+struct Run {
+  const std::byte* scales;
+  const __m512i (*w)[8];
+  int64_t block;  // the first
+  int32_t count;
+};
+
+/// Adds a run's blocks to the sums of rows first .. first + kRows.
+template <class Scales, int kRows>
+void add_run(const Run& run, const ActivationChunk& x, const int8_t* activations, int32_t first, __m512* sums) {
+  __m512 acc[kRows];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) acc[r] = sums[first + r];
+  for (int32_t i = 0; i < run.count; ++i) {
+    Scales s;
+    s.load(run.scales, run.block + i);
+    const int64_t at = (run.block + i) * x.rows + first;
+    add_rows<kRows>(acc, s, run.w[i], activations + at * kBlockValues, x, at);
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) sums[first + r] = acc[r];
+}
+
+template <class Scales>
+constexpr auto run_kernel(int32_t rows) {
+  return rows == 4   ? add_run<Scales, 4>
+         : rows == 5 ? add_run<Scales, 5>
+         : rows == 6 ? add_run<Scales, 6>
+         : rows == 7 ? add_run<Scales, 7>
+                     : add_run<Scales, 8>;
+}
+
+template <class Quants, class Scales>
+void tile_runs(const TileCall& call) {
+  const PackedShape& shape = *call.shape;
+  const ActivationChunk& x = *call.x;
+  const std::byte* quants = call.tile + shape.scale_bytes;
+  const int32_t per_segment = shape.blocks / shape.segments;
+  const int32_t half = (x.rows + 1) / 2;
+  const auto first_rows = run_kernel<Scales>(half), other_rows = run_kernel<Scales>(x.rows - half);
+  const int8_t* activations = is_transposed<Quants>() ? x.transposed : x.q;
+  const Quants decoder;
+  TilePrefetcher prefetcher(call);
+  __m512 waiting[6][kChunkRows];  // finished segments, as the carries of a binary counter
+  __m512i w[kRunBlocks][8];
+  int64_t block = 0;
+  for (int32_t segment = 0; segment < shape.segments; ++segment) {
+    __m512 sums[kChunkRows];
+    for (__m512& sum : sums) sum = _mm512_setzero_ps();
+    for (int32_t left = per_segment; left > 0; left -= kRunBlocks) {
+      const Run run = {call.tile, w, block, left < kRunBlocks ? left : kRunBlocks};
+      for (int32_t i = 0; i < run.count; ++i, ++block) {
+        prefetcher.advance();
+        decoder.decode(quants + block * Quants::kBytes, w[i]);
+      }
+      first_rows(run, x, activations, 0, sums);
+      other_rows(run, x, activations, half, sums);
+    }
+    int level = 0;
+    for (int32_t carry = segment; (carry & 1) != 0; carry >>= 1, ++level) {
+      for (int32_t r = 0; r < x.rows; ++r) sums[r] = _mm512_add_ps(waiting[level][r], sums[r]);
+    }
+    for (int32_t r = 0; r < x.rows; ++r) waiting[level][r] = sums[r];
+  }
+  const int top = __builtin_ctz(static_cast<unsigned>(shape.segments));
+  const auto mask = static_cast<__mmask16>((1U << call.outputs) - 1);
+  for (int32_t r = 0; r < x.rows; ++r) _mm512_mask_storeu_ps(call.out + r * call.out_stride, mask, waiting[top][r]);
 }
 
 /// One to eight rows at once; more in two halves, the second of which finds the tile in the first cache.
@@ -155,6 +236,7 @@ void tile_all(const TileCall& call) {
   };
   const int32_t rows = call.x->rows;
   if (rows <= 8) return run(call, 0, rows, 0, 1);
+  if constexpr (requires { Quants::kSlow; }) return tile_runs<Quants, Scales>(call);
   const int32_t half = (rows + 1) / 2;
   run(call, 0, half, 0, 2);
   run(call, half, rows - half, 1, 2);

@@ -46,52 +46,80 @@ std::vector<TensorType> quantised_types() {
   return types;
 }
 
-TEST(cpu_linear, tiles_equal_the_reference) {
-  for (TensorType type : quantised_types()) {
-    const TypeInfo& info = type_info(type);
-    for (const Shape& shape : {Shape{48, 2048}, Shape{19, 768}, Shape{16, 704}, Shape{5, 96}, Shape{16, 2816}}) {
-      if (shape.cols % info.block_values != 0) continue;
-      const auto owned = cohort::testing::random_weight(type, 1, shape.outputs, shape.cols, 11);
-      const Packed packed = pack(owned.weight);
-      constexpr int64_t kMaxRows = 16;
-      const auto x = cohort::testing::random_rows(kMaxRows, shape.cols, 5, true);
-      std::vector<float> expected(static_cast<size_t>(kMaxRows * shape.outputs));
-      for (int64_t r = 0; r < kMaxRows; ++r) {
-        reference::linear_row(owned.weight, 0, nullptr, ActivationMode::canonical, x.data() + r * shape.cols,
-                              expected.data() + r * shape.outputs);
+/// Every instruction set, 1 to 16 rows, against the scalar reference.
+void expect_reference_bits(const Weight& weight) {
+  const TypeInfo& info = type_info(weight.type);
+  const int64_t cols = weight.cols, outputs = weight.rows;
+  const Packed packed = pack(weight);
+  constexpr int64_t kMaxRows = 16;
+  const auto x = cohort::testing::random_rows(kMaxRows, cols, 5, true);
+  std::vector<float> expected(static_cast<size_t>(kMaxRows * outputs));
+  for (int64_t r = 0; r < kMaxRows; ++r) {
+    reference::linear_row(weight, 0, nullptr, ActivationMode::canonical, x.data() + r * cols,
+                          expected.data() + r * outputs);
+  }
+  for (Isa isa : available_isas()) {
+    const LinearKernels& kernels = linear_kernels(isa);
+    for (int32_t rows = 1; rows <= kMaxRows; rows += isa == Isa::scalar || cols > 1000 ? 5 : 1) {
+      ActivationBuffer buffer;
+      buffer.reserve(rows, cols, layout_info(packed.weight.shape.layout).sums);
+      const ActivationChunk chunk = buffer.chunk(0, rows);
+      for (int32_t r = 0; r < rows; ++r) kernels.quantise(x.data() + r * cols, packed.weight.shape.blocks, chunk, r);
+      std::vector<float> out(static_cast<size_t>(rows * outputs), -77.0F);
+      for (int64_t t = 0; t < packed.weight.tiles; ++t) {
+        TileCall call{};
+        call.tile = packed.weight.tile(0, t);
+        call.shape = &packed.weight.shape;
+        call.x = &chunk;
+        call.out = out.data() + t * kTileOutputs;
+        call.out_stride = outputs;
+        call.outputs = static_cast<int32_t>(std::min<int64_t>(kTileOutputs, outputs - t * kTileOutputs));
+        const std::byte* next = t + 1 < packed.weight.tiles ? packed.weight.tile(0, t + 1) : nullptr;
+        call.next = rows <= 8 ? next : nullptr;
+        call.ahead = rows <= 8 ? nullptr : next;
+        call.ahead_bytes = call.ahead != nullptr ? packed.weight.shape.tile_bytes : 0;
+        kernels.tile[static_cast<int>(packed.weight.shape.layout)](call);
       }
-      for (Isa isa : available_isas()) {
-        const LinearKernels& kernels = linear_kernels(isa);
-        for (int32_t rows = 1; rows <= kMaxRows; rows += isa == Isa::scalar || shape.cols > 1000 ? 5 : 1) {
-          ActivationBuffer buffer;
-          buffer.reserve(rows, shape.cols, layout_info(packed.weight.shape.layout).sums);
-          const ActivationChunk chunk = buffer.chunk(0, rows);
-          for (int32_t r = 0; r < rows; ++r)
-            kernels.quantise(x.data() + r * shape.cols, packed.weight.shape.blocks, chunk, r);
-          std::vector<float> out(static_cast<size_t>(rows * shape.outputs), -77.0F);
-          for (int64_t t = 0; t < packed.weight.tiles; ++t) {
-            TileCall call{};
-            call.tile = packed.weight.tile(0, t);
-            call.shape = &packed.weight.shape;
-            call.x = &chunk;
-            call.out = out.data() + t * kTileOutputs;
-            call.out_stride = shape.outputs;
-            call.outputs = static_cast<int32_t>(std::min<int64_t>(kTileOutputs, shape.outputs - t * kTileOutputs));
-            const std::byte* next = t + 1 < packed.weight.tiles ? packed.weight.tile(0, t + 1) : nullptr;
-            call.next = rows <= 8 ? next : nullptr;
-            call.ahead = rows <= 8 ? nullptr : next;
-            call.ahead_bytes = call.ahead != nullptr ? packed.weight.shape.tile_bytes : 0;
-            kernels.tile[static_cast<int>(packed.weight.shape.layout)](call);
-          }
-          for (size_t i = 0; i < out.size(); ++i) {
-            ASSERT_EQ(bits_of(out[i]), bits_of(expected[i]))
-                << info.name << " " << isa_name(isa) << " rows " << rows << " K " << shape.cols << " row "
-                << i / static_cast<size_t>(shape.outputs) << " output " << i % static_cast<size_t>(shape.outputs)
-                << ": " << out[i] << " instead of " << expected[i];
-          }
-        }
+      for (size_t i = 0; i < out.size(); ++i) {
+        ASSERT_EQ(bits_of(out[i]), bits_of(expected[i]))
+            << info.name << " " << isa_name(isa) << " rows " << rows << " K " << cols << " row "
+            << i / static_cast<size_t>(outputs) << " output " << i % static_cast<size_t>(outputs) << ": " << out[i]
+            << " instead of " << expected[i];
       }
     }
+  }
+}
+
+TEST(cpu_linear, tiles_equal_the_reference) {
+  for (TensorType type : quantised_types()) {
+    for (const Shape& shape : {Shape{48, 2048}, Shape{19, 768}, Shape{16, 704}, Shape{5, 96}, Shape{16, 2816}}) {
+      if (shape.cols % type_info(type).block_values != 0) continue;
+      expect_reference_bits(cohort::testing::random_weight(type, 1, shape.outputs, shape.cols, 11).weight);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(cpu_linear, random_bytes_equal_the_reference) {
+  for (TensorType type : quantised_types()) {
+    for (const Shape& shape : {Shape{35, 768}, Shape{16, 2816}}) {
+      expect_reference_bits(cohort::testing::random_bytes_weight(type, shape.outputs, shape.cols, 4).weight);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(cpu_linear, affine_weights_of_checkpoints_equal_the_reference) {
+  for (const Shape& shape : {Shape{19, 768}, Shape{16, 704}}) {
+    auto owned = cohort::testing::random_bytes_weight(TensorType::affine8, shape.outputs, shape.cols, 6);
+    for (size_t at = 0; at < owned.data.size(); at += type_info(TensorType::affine8).block_bytes) {
+      const float d = cohort::testing::random_float(1, static_cast<uint32_t>(at));
+      const float m = cohort::testing::random_float(2, static_cast<uint32_t>(at));
+      std::memcpy(owned.data.data() + at, &d, 4);
+      std::memcpy(owned.data.data() + at + 4, &m, 4);
+    }
+    expect_reference_bits(owned.weight);
+    if (HasFatalFailure()) return;
   }
 }
 

@@ -63,6 +63,24 @@ inline OwnedWeight random_weight(TensorType type, int64_t experts, int64_t rows,
   return owned;
 }
 
+/// Blocks of random bytes: every code, scale, NaN and infinity that a file can hold.
+inline OwnedWeight random_bytes_weight(TensorType type, int64_t rows, int64_t cols, uint64_t seed) {
+  OwnedWeight owned;
+  owned.weight.name = "bytes";
+  owned.weight.type = type;
+  owned.weight.experts = 1;
+  owned.weight.rows = rows;
+  owned.weight.cols = cols;
+  owned.data.resize(row_bytes(type, cols) * static_cast<size_t>(rows));
+  for (size_t i = 0; i < owned.data.size(); i += 4) {
+    const auto words =
+        philox4x32({static_cast<uint32_t>(i), static_cast<uint32_t>(type), 3U, 7U}, {static_cast<uint32_t>(seed), 2U});
+    std::memcpy(owned.data.data() + i, words.data(), std::min<size_t>(4, owned.data.size() - i));
+  }
+  owned.weight.slices.push_back(owned.data.data());
+  return owned;
+}
+
 /// Rows of activations with some hard blocks: zeros, tiny, large, infinite and NaN values when `nasty`.
 inline std::vector<float> random_rows(int64_t rows, int64_t cols, uint64_t seed, bool nasty) {
   std::vector<float> x(static_cast<size_t>(rows * cols));
