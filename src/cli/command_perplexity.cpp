@@ -65,7 +65,11 @@ void add_perplexity_command(CLI::App& app, int& exit_code) {
                    "Compare with the log-probabilities in this file; it holds the text's tokens, so -f may be left out")
       ->type_name("FILE");
   command->add_flag("--json", a->json, "Report as JSON");
-  command->callback([a, &exit_code] { exit_code = run(*a); });
+  command->callback([a, &exit_code] {
+    if (a->options.text.empty() && a->options.kl_base.empty())
+      throw CLI::RequiredError("-f FILE (the text), or --kl-base FILE, which holds the tokens of one,");
+    exit_code = run(*a);
+  });
 }
 
 }  // namespace cohort::cli

@@ -103,6 +103,7 @@ void add_run_command(CLI::App& app, int& exit_code) {
   add_engine_flags(*command, a->engine);
   command->add_option("-p,--prompt", a->prompts.texts, "A prompt; give it several times for several streams")
       ->type_name("TEXT")
+      ->check(not_empty())
       ->check(utf8_text());
   command
       ->add_option("-f,--file", a->prompts.file,

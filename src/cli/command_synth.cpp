@@ -51,8 +51,13 @@ void add_synth_command(CLI::App& app, int& exit_code) {
   command
       ->add_option("--config", options->config,
                    fmt::format("{}, or the path of a config.json", fmt::join(synth_config_names(), ", ")))
+      ->check(file_or(synth_config_names()))
       ->required();
-  command->add_option("--type", options->type, fmt::format("{}", fmt::join(synth_type_names(), ", ")))->required();
+  std::vector<std::string> types;
+  for (const std::string_view name : synth_type_names()) types.emplace_back(name);
+  command->add_option("--type", options->type, fmt::format("{}", fmt::join(types, ", ")))
+      ->check(one_of(types))
+      ->required();
   command->add_option("-o,--output", options->output, "GGUF file to write")->required();
   command->add_option("--layers", options->layers, "Layers (0: as many as the model has)")
       ->type_name("N")

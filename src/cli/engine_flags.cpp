@@ -39,6 +39,7 @@ void add_engine_flags(CLI::App& command, EngineOptions& o) {
       ->envname("COHORT_ISA")
       ->capture_default_str();
   command.add_option("--device", o.device, "auto (the CPU), cpu, cuda or cuda:N")
+      ->check(device_name())
       ->type_name("NAME")
       ->envname("COHORT_DEVICE")
       ->capture_default_str();
@@ -71,6 +72,12 @@ void add_engine_flags(CLI::App& command, EngineOptions& o) {
       ->check(one_of({"canonical", "float", "int8"}))
       ->type_name("NAME")
       ->capture_default_str();
+  command.parse_complete_callback([&o] {
+    if (o.activations == "canonical" || o.backend == "reference") return;
+    throw CLI::ValidationError("--activations", fmt::format("'{}' is for validation and needs --backend reference; the "
+                                                            "fast kernels have only canonical activations",
+                                                            o.activations));
+  });
 }
 
 void add_sampling_flags(CLI::App& command, SamplingParams& p) {

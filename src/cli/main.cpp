@@ -1,4 +1,6 @@
 // The one program: `cohort COMMAND`.
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
@@ -7,6 +9,7 @@
 #include <cstring>
 #include <exception>
 
+#include "base/printable.h"
 #include "cli/commands.h"
 #include "numerics/version.h"
 
@@ -22,6 +25,24 @@ std::vector<std::string> with_two_dashes(int argc, char** argv) {
     arguments.push_back(one_dash ? "-" + argument : argument);
   }
   return arguments;
+}
+
+auto commands(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+/// The first argument that is no flag, when it is no command; the parser would say only that a command is missing.
+std::string unknown_command(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return {};
+  const std::string name = argv[1];
+  const auto named = [&](const CLI::App* command) { return command->get_name() == name; };
+  return std::ranges::any_of(commands(app), named) ? "" : name;
+}
+
+std::string command_names(const CLI::App& app) {
+  std::string names;
+  for (const CLI::App* command : commands(app)) names += (names.empty() ? "" : ", ") + command->get_name();
+  return names;
 }
 
 // What a command returns is 0 or kFailure, or 130 when Ctrl-C ended it.
@@ -50,6 +71,12 @@ int main(int argc, char** argv) {
   cli::add_quantize_command(app, exit_code);
   cli::add_perplexity_command(app, exit_code);
   cli::add_doctor_command(app, exit_code);
+  if (const std::string name = unknown_command(app, argc, argv); !name.empty()) {
+    constexpr size_t kShownBytes = 80;
+    fmt::print(stderr, "cohort: there is no command '{}'; the commands are {}\n", printable(name, kShownBytes),
+               command_names(app));
+    return kUsage;
+  }
   try {
     app.parse(with_two_dashes(argc, argv));
   } catch (const CLI::ParseError& error) {

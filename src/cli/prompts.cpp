@@ -78,12 +78,7 @@ Expected<void> add_lines(const std::string& path, Prompts& out) {
 
 Expected<Prompts> collect_prompts(const PromptSources& sources) {
   Prompts out;
-  for (const std::string& text : sources.texts) {
-    if (text.empty())
-      return fail(ErrorCode::invalid_argument, "-p: prompt {} is empty; give it at least one character",
-                  out.texts.size() + 1);
-    out.texts.push_back(text);
-  }
+  out.texts = sources.texts;
   if (!sources.file.empty()) COHORT_TRY(add_file(sources.file, out));
   if (!sources.lines.empty()) COHORT_TRY(add_lines(sources.lines, out));
   // One prompt and --parallel: so many continuations of it, each with its own seed.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <string_view>
 
 #include "base/printable.h"
@@ -44,6 +45,29 @@ Check one_of(std::vector<std::string> names) {
   return [names = std::move(names)](const std::string& text) -> std::string {
     if (std::find(names.begin(), names.end(), text) != names.end()) return {};
     return fmt::format("'{}' is none of {}", printable(text, kShownBytes), fmt::join(names, ", "));
+  };
+}
+
+Check device_name() {
+  return [](const std::string& text) -> std::string {
+    if (text == "auto" || text == "cpu" || text == "cuda") return {};
+    int32_t device = 0;
+    if (text.starts_with("cuda:") && parse(std::string_view(text).substr(5), device) && device >= 0) return {};
+    return fmt::format("'{}' is none of auto, cpu, cuda, cuda:N", printable(text, kShownBytes));
+  };
+}
+
+Check file_or(std::vector<std::string_view> names) {
+  return [names = std::move(names)](const std::string& text) -> std::string {
+    std::error_code error;
+    if (std::find(names.begin(), names.end(), text) != names.end() || std::filesystem::exists(text, error)) return {};
+    return fmt::format("'{}' is neither a file nor one of {}", printable(text, kShownBytes), fmt::join(names, ", "));
+  };
+}
+
+Check not_empty() {
+  return [](const std::string& text) -> std::string {
+    return text.empty() ? "the value is empty; give it at least one character" : "";
   };
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace cohort::cli {
@@ -18,6 +19,11 @@ Check whole_number(int64_t low, int64_t high);
 Check number(double low, double high);
 /// One of `names`.
 Check one_of(std::vector<std::string> names);
+/// auto, cpu, cuda or cuda:N.
+Check device_name();
+/// One of `names`, or a file or folder that exists.
+Check file_or(std::vector<std::string_view> names);
+Check not_empty();
 /// Valid UTF-8; the message names the first byte that is not.
 Check utf8_text();
 

@@ -200,10 +200,14 @@ Expected<void> Engine::check(const SequenceRequest& request) const {
   if (request.max_tokens < 1)
     return fail(ErrorCode::invalid_argument, "max_tokens is {}; expected at least 1", request.max_tokens);
   if (prompt + 1 > impl_->model->context()) {
+    const int32_t trained = impl_->model->config().context;
+    const bool more = impl_->model->context() < trained;
     return fail(ErrorCode::capacity,
-                "the prompt has {} tokens; the context of {} positions leaves room for at most {} (raise it with -c, "
-                "or shorten the prompt)",
-                prompt, impl_->model->context(), impl_->model->context() - 1);
+                "the prompt has {} tokens; the context of {} positions leaves room for at most {} ({}shorten the "
+                "prompt{})",
+                prompt, impl_->model->context(), impl_->model->context() - 1,
+                more ? fmt::format("raise it with -c, the model was made for {}; or ", trained) : "",
+                more ? "" : "; the model was made for no more");
   }
   const int64_t positions = std::min<int64_t>(prompt + request.max_tokens, impl_->model->context());
   if (pages_for(positions) > impl_->roster->pages().total()) {

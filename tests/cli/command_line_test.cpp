@@ -57,7 +57,16 @@ TEST(CommandLine, ValuesAreRefusedWithFlagValueAndLimits) {
            {{"convert", "x", "-o", "y", "--jobs", "x"}, "--jobs: 'x' is no whole number from 0 to 1024"},
            {{"quantize", "x", "y", "q8_0", "--jobs", "-1"}, "--jobs: '-1' is no whole number from 0 to 1024"},
            {{"imatrix", "-m", "x", "-f", "y", "-o", "z", "--windows", "x"}, "--windows: 'x' is no whole number from 0"},
-           {{"perplexity", "-m", "x", "--stride", "1.5"}, "--stride: '1.5' is no whole number from 0"}}) {
+           {{"perplexity", "-m", "x", "--stride", "1.5"}, "--stride: '1.5' is no whole number from 0"},
+           {{"perplexity", "-m", "x"}, "-f FILE (the text), or --kl-base FILE"},
+           {{"rum", "-m", "x"}, "there is no command 'rum'; the commands are run, serve, bench"},
+           {tiny({"-p", ""}), "--prompt: the value is empty"},
+           {tiny({"--device", "tpu"}), "--device: 'tpu' is none of auto, cpu, cuda, cuda:N"},
+           {tiny({"--device", "cuda:-1"}), "--device: 'cuda:-1' is none of"},
+           {tiny({"--activations", "int8"}), "--activations: 'int8' is for validation and needs --backend reference"},
+           {{"synth", "--config", "nope", "--type", "q4_0", "-o", "x"},
+            "--config: 'nope' is neither a file nor one of"},
+           {{"synth", "--config", "qwen3-moe-mini", "--type", "q4", "-o", "x"}, "--type: 'q4' is none of"}}) {
     const Result result = run(c.arguments);
     EXPECT_EQ(result.code, 2) << c.message;
     EXPECT_TRUE(says(result.err, c.message));
