@@ -117,8 +117,8 @@ class Engine {
   /// One fused forward over the rows of all streams that can run, then sampling. An error means the device failed; a
   /// stream's own failure is an event.
   Expected<StepReport> step();
-  /// The logits of the rows that the last step sampled, in the order of its events. [events, vocabulary]; for tests and
-  /// tools.
+  /// The logits of the rows that the last step sampled, in the order of its events. [events, vocabulary]; empty where
+  /// a device chose the largest ones; for tests and tools.
   std::span<const float> last_logits() const;
 
   /// Running sequences in order of arrival.

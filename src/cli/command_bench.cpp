@@ -23,7 +23,9 @@ struct Arguments {
 
 int run(Arguments& a) {
   a.steps.bandwidth = a.bandwidth * 1e9;
-  if (a.bandwidth < 0) {
+  // The memory of a device is not measured: what the roofline refers to has to be given.
+  if (a.bandwidth < 0 && a.steps.engine.device.starts_with("cuda")) a.steps.bandwidth = 0;
+  if (a.bandwidth < 0 && !a.steps.engine.device.starts_with("cuda")) {
     const auto probes = probe_machine(a.steps.engine.threads > 0 ? a.steps.engine.threads : default_threads());
     if (!probes) {
       fmt::print(stderr, "cohort bench steps: cannot measure the memory: {} (give --bandwidth)\n",

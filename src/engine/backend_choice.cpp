@@ -10,6 +10,7 @@
 #include "kernels/cpu/backend.h"
 #include "kernels/cuda/backend.h"
 #include "kernels/reference/backend.h"
+#include "kv/cache.h"
 #include "kv/pages.h"
 
 namespace cohort {
@@ -26,8 +27,7 @@ Expected<ActivationMode> parse_activations(std::string_view name) {
               "the activations (--activations) are '{}'; expected canonical, float or int8", name);
 }
 
-/// The number of the CUDA device, or -1 for the CPU. `auto` is the CPU: the device is used when it is asked for by
-/// name, and then never replaced silently.
+/// The number of the CUDA device, or -1 for the CPU and `auto`.
 Expected<int> parse_device(std::string_view name) {
   if (name == "auto" || name == "cpu") return -1;
   if (name == "cuda") return 0;
@@ -103,14 +103,13 @@ Expected<TensorType> parse_kv_type(std::string_view name) {
   return fail(ErrorCode::invalid_argument, "the KV type (--kv-type) is '{}'; expected f32, f16 or bf16", name);
 }
 
-Expected<int32_t> choose_pages(const EngineOptions& options, const Model& model, size_t page_bytes) {
+Expected<int32_t> choose_pages(const EngineOptions& options, const Model& model, size_t page_bytes, CacheRoom room) {
   const int64_t wanted_positions =
       options.kv_positions > 0 ? options.kv_positions : int64_t{options.max_streams} * model.context();
   int64_t wanted = options.kv_positions > 0 ? pages_for(wanted_positions)
                                             : int64_t{options.max_streams} * pages_for(model.context());
-  const size_t free = available_memory();
   const size_t weights = model.weight_bytes();
-  const size_t usable = free > weights + kReserve ? free - weights - kReserve : 0;
+  const size_t usable = room.free > room.weights + kReserve ? room.free - room.weights - kReserve : 0;
   const auto fitting = static_cast<int64_t>(usable / page_bytes);
   const int64_t one_stream = pages_for(model.context());
   if (options.kv_positions > 0 ? wanted > fitting : one_stream > fitting) {
@@ -151,6 +150,41 @@ Expected<std::unique_ptr<Backend>> make_backend(const Program& program, const En
                   if (progress) progress("packing weights", static_cast<double>(done) / static_cast<double>(total));
                 }));
   return std::unique_ptr<Backend>(std::move(backend));
+}
+
+namespace {
+
+Expected<OpenedBackend> open_on(const Model& model, const EngineOptions& options, const ProgressCallback& progress) {
+  OpenedBackend out;
+  COHORT_ASSIGN(const TensorType kv_type, parse_kv_type(options.kv_type));
+  const size_t page_bytes = KvCache::page_bytes(model.program().cache_layers, kv_type);
+  // What does not fit in memory is refused before the weights are packed; a device says what is free when they are up.
+  const bool host = options.backend == "reference" || !options.device.starts_with("cuda");
+  if (host)
+    COHORT_ASSIGN(out.pages, choose_pages(options, model, page_bytes, {available_memory(), model.weight_bytes()}));
+  COHORT_ASSIGN(out.backend, make_backend(model.program(), options, progress));
+  if (!host) COHORT_ASSIGN(out.pages, choose_pages(options, model, page_bytes, {out.backend->free_cache_bytes(), 0}));
+  COHORT_TRY(out.backend->allocate_cache(kv_type, out.pages));
+  return out;
+}
+
+}  // namespace
+
+Expected<OpenedBackend> open_backend(const Model& model, const EngineOptions& options,
+                                     const ProgressCallback& progress) {
+  EngineOptions chosen = options;
+  std::string note;
+  const bool either = options.device == "auto" && options.backend == "fast" && options.isa == "auto";
+  if (either && describe_cuda_device(0)) {
+    chosen.device = "cuda";
+    auto opened = open_on(model, chosen, progress);
+    if (opened) return opened;
+    note = "the CUDA device is not used: " + opened.error().message;
+    chosen.device = "cpu";
+  }
+  COHORT_ASSIGN(OpenedBackend opened, open_on(model, chosen, progress));
+  opened.note = std::move(note);
+  return opened;
 }
 
 }  // namespace cohort

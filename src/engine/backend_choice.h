@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "cohort/engine.h"
 #include "kernels/backend.h"
@@ -20,11 +21,28 @@ Expected<void> check_measured_options(const EngineOptions& options);
 /// f32, f16 or bf16.
 Expected<TensorType> parse_kv_type(std::string_view name);
 
+/// What holds weights and cache: bytes that are free there, and how many of them the weights will still take.
+struct CacheRoom {
+  size_t free = 0, weights = 0;
+};
+
 /// KV pages for options.kv_positions, or max_streams times the context, at most what free memory holds. Capacity error
 /// that says how many streams of this context fit when not even one does.
-Expected<int32_t> choose_pages(const EngineOptions& options, const Model& model, size_t page_bytes);
+Expected<int32_t> choose_pages(const EngineOptions& options, const Model& model, size_t page_bytes, CacheRoom room);
 
+/// options.device `auto` is the CPU here.
 Expected<std::unique_ptr<Backend>> make_backend(const Program& program, const EngineOptions& options,
                                                 const ProgressCallback& progress);
+
+struct OpenedBackend {
+  std::unique_ptr<Backend> backend;
+  int32_t pages = 0;
+  std::string note;  // why `auto` did not take the device that is there; else empty
+};
+
+/// A backend with its weights loaded and its cache allocated. `auto` takes the first CUDA device when there is one that
+/// can run this model in these options, else the CPU.
+Expected<OpenedBackend> open_backend(const Model& model, const EngineOptions& options,
+                                     const ProgressCallback& progress);
 
 }  // namespace cohort

@@ -46,6 +46,7 @@ struct Engine::Impl {
   EngineOptions options;
   std::unique_ptr<Model> model;
   std::unique_ptr<Backend> backend;
+  std::string note;                          // about the choice of the device
   std::unique_ptr<ThreadTeam> own_samplers;  // when the backend has no threads to lend
   ThreadTeam* samplers = nullptr;
   std::unique_ptr<Roster> roster;
@@ -53,6 +54,7 @@ struct Engine::Impl {
   size_t page_bytes = 0;
   SequenceId next_id = 1;
   std::vector<float> logits;
+  std::vector<TopLogit> top;  // instead of them, where the backend gives the largest only
 
   int32_t vocabulary() const { return model->program().vocabulary; }
   Batch make_batch(std::span<const int32_t> rows) const;
@@ -60,6 +62,7 @@ struct Engine::Impl {
   Expected<StepStats> run_one_by_one(const Batch& batch);
   std::vector<Expected<Sample>> sample_all(std::span<const size_t> sequences);
   Expected<Sample> sample_one(Sequence& sequence, std::span<const float> row) const;
+  Expected<Sample> sample_row(Sequence& sequence, size_t row);
   TokenEvent advance(Sequence& sequence, Expected<Sample> sampled);
 };
 
@@ -80,7 +83,14 @@ Batch Engine::Impl::make_batch(std::span<const int32_t> rows) const {
 }
 
 Expected<StepStats> Engine::Impl::run(const Batch& batch) {
-  logits.resize(batch.sampled_rows.size() * static_cast<size_t>(vocabulary()));
+  const size_t sampled = batch.sampled_rows.size();
+  if (options.batching && backend->top_logits() > 0) {
+    logits.clear();
+    top.resize(sampled * static_cast<size_t>(backend->top_logits()));
+    return backend->run_top(batch, top);
+  }
+  top.clear();
+  logits.resize(sampled * static_cast<size_t>(vocabulary()));
   return options.batching ? backend->run(batch, logits) : run_one_by_one(batch);
 }
 
@@ -133,11 +143,25 @@ Expected<Sample> Engine::Impl::sample_one(Sequence& s, std::span<const float> ro
 std::vector<Expected<Sample>> Engine::Impl::sample_all(std::span<const size_t> sequences) {
   std::vector<Expected<Sample>> samples(sequences.size());
   samplers->run(static_cast<int64_t>(sequences.size()), [&](int64_t k, int) {
-    const auto width = static_cast<size_t>(vocabulary());
-    samples[static_cast<size_t>(k)] = sample_one(roster->running()[sequences[static_cast<size_t>(k)]],
-                                                 std::span(logits).subspan(static_cast<size_t>(k) * width, width));
+    const auto row = static_cast<size_t>(k);
+    samples[row] = sample_row(roster->running()[sequences[row]], row);
   });
   return samples;
+}
+
+/// The next token of the sequence that has the sampled row `row`.
+Expected<Sample> Engine::Impl::sample_row(Sequence& s, size_t row) {
+  const auto width = static_cast<size_t>(vocabulary());
+  if (top.empty()) return sample_one(s, std::span(logits).subspan(row * width, width));
+  if (s.constraint == nullptr) {
+    const auto count = static_cast<size_t>(backend->top_logits());
+    auto chosen =
+        sample_top(std::span(top).subspan(row * count, count), s.request.sampling, static_cast<uint32_t>(s.size()));
+    if (chosen) return std::move(*chosen);
+  }
+  std::vector<float> all(width);
+  COHORT_TRY(backend->read_logits(static_cast<int32_t>(row), all));
+  return sample_one(s, all);
 }
 
 /// Adds the next token to a sequence.
@@ -176,11 +200,11 @@ Expected<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, c
   const Program& program = impl->model->program();
   COHORT_ASSIGN(const TensorType kv_type, parse_kv_type(options.kv_type));
   impl->page_bytes = KvCache::page_bytes(program.cache_layers, kv_type);
-  COHORT_ASSIGN(const int32_t pages, choose_pages(options, *impl->model, impl->page_bytes));
-  impl->roster = std::make_unique<Roster>(options.max_streams, pages, options.prefix_cache);
+  COHORT_ASSIGN(OpenedBackend opened, open_backend(*impl->model, options, progress));
+  impl->backend = std::move(opened.backend);
+  impl->note = std::move(opened.note);
+  impl->roster = std::make_unique<Roster>(options.max_streams, opened.pages, options.prefix_cache);
   impl->budget = PrefillBudget(options.prefill_rows, options.prefill_stall_ms / 1000);
-  COHORT_ASSIGN(impl->backend, make_backend(program, options, progress));
-  COHORT_TRY(impl->backend->allocate_cache(kv_type, pages));
   impl->samplers = impl->backend->team();
   if (impl->samplers == nullptr) {
     const int threads = options.threads > 0 ? options.threads : default_threads();
@@ -296,7 +320,7 @@ const Model& Engine::model() const {
   return *impl_->model;
 }
 std::string Engine::description() const {
-  return impl_->backend->description();
+  return impl_->backend->description() + (impl_->note.empty() ? "" : " (" + impl_->note + ")");
 }
 
 int64_t Engine::kv_positions() const {

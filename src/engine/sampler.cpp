@@ -129,6 +129,25 @@ void report_logprobs(std::span<const float> logits, int32_t wanted, Sample& samp
   }
 }
 
+/// From the logits, divided by the temperature, that top_k left: ascending by token, at least one.
+int32_t choose_from(std::vector<Candidate> candidates, const SamplingParams& p, uint32_t position) {
+  const float maximum = std::min_element(candidates.begin(), candidates.end(), before)->value;
+  // Every logit is -inf (a bias may do that): nothing is more likely than anything else.
+  if (maximum == -numerics::ScalarOps::infinity()) return candidates.front().token;
+  for (Candidate& candidate : candidates) candidate.value = numerics::exp(candidate.value - maximum);
+  if (p.top_p < 1.0F) {
+    const float limit = p.top_p * ChunkedSum(candidates).total;
+    std::sort(candidates.begin(), candidates.end(), before);
+    float running = 0;
+    size_t kept = 0;
+    while (kept < candidates.size() && (kept == 0 || running < limit)) running += candidates[kept++].value;
+    candidates.resize(kept);
+    std::sort(candidates.begin(), candidates.end(), by_token);
+  }
+  if (p.min_p > 0.0F) std::erase_if(candidates, [&](const Candidate& candidate) { return candidate.value < p.min_p; });
+  return draw(candidates, uniform(p.seed, position, 0, p.stream));
+}
+
 /// -1 when nothing is allowed.
 int32_t choose(std::span<float> logits, const SamplingParams& p, std::span<const int32_t> tokens, uint32_t position,
                Allowed allowed) {
@@ -147,22 +166,7 @@ int32_t choose(std::span<float> logits, const SamplingParams& p, std::span<const
       if (allowed(i)) candidates.push_back({static_cast<int32_t>(i), logits[i]});
     }
   }
-  if (candidates.empty()) return -1;
-  const float maximum = std::min_element(candidates.begin(), candidates.end(), before)->value;
-  // Every logit is -inf (a bias may do that): nothing is more likely than anything else.
-  if (maximum == -numerics::ScalarOps::infinity()) return candidates.front().token;
-  for (Candidate& candidate : candidates) candidate.value = numerics::exp(candidate.value - maximum);
-  if (p.top_p < 1.0F) {
-    const float limit = p.top_p * ChunkedSum(candidates).total;
-    std::sort(candidates.begin(), candidates.end(), before);
-    float running = 0;
-    size_t kept = 0;
-    while (kept < candidates.size() && (kept == 0 || running < limit)) running += candidates[kept++].value;
-    candidates.resize(kept);
-    std::sort(candidates.begin(), candidates.end(), by_token);
-  }
-  if (p.min_p > 0.0F) std::erase_if(candidates, [&](const Candidate& candidate) { return candidate.value < p.min_p; });
-  return draw(candidates, uniform(p.seed, position, 0, p.stream));
+  return candidates.empty() ? -1 : choose_from(candidates, p, position);
 }
 
 }  // namespace
@@ -213,6 +217,23 @@ Expected<Sample> sample(std::span<float> logits, const SamplingParams& params, s
   }
   if (params.logprobs >= 0) report_logprobs(original, params.logprobs, out);
   return out;
+}
+
+std::optional<Sample> sample_top(std::span<const TopLogit> top, const SamplingParams& p, uint32_t position) {
+  const bool as_they_are = p.repeat_penalty == 1.0F && p.frequency_penalty == 0.0F && p.presence_penalty == 0.0F;
+  if (!as_they_are || !p.logit_bias.empty() || p.logprobs >= 0) return std::nullopt;
+  if (top.empty() || top[0].token < 0 || std::isnan(top[0].logit)) return std::nullopt;
+  if (p.temperature == 0.0F) return Sample{.token = top[0].token};
+  const auto keep = static_cast<size_t>(p.top_k);
+  if (keep == 0 || keep >= top.size() || top[keep].token < 0) return std::nullopt;
+  std::vector<Candidate> candidates;
+  for (const TopLogit& logit : top) candidates.push_back({logit.token, logit.logit / p.temperature});
+  // Division may make equals of logits that differ: then the lower id counts, and one of those not seen may have it.
+  if (!(candidates[keep - 1].value > candidates.back().value)) return std::nullopt;
+  std::sort(candidates.begin(), candidates.end(), before);
+  candidates.resize(keep);
+  std::sort(candidates.begin(), candidates.end(), by_token);
+  return Sample{.token = choose_from(std::move(candidates), p, position)};
 }
 
 }  // namespace cohort

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "cohort/error.h"
 #include "cohort/sampling.h"
+#include "kernels/backend.h"
 
 namespace cohort {
 
@@ -18,5 +20,9 @@ Expected<void> check(const SamplingParams& params, int32_t vocabulary);
 /// the logits hold a NaN (the weights are broken), so that nothing is invented silently.
 Expected<Sample> sample(std::span<float> logits, const SamplingParams& params, std::span<const int32_t> tokens,
                         uint32_t position, std::span<const uint64_t> allowed = {});
+
+/// The same choice from the row's largest logits alone (Backend::run_top()); nothing when it could depend on others:
+/// penalties, a bias, log probabilities, a top_k beyond them (or none), or ties at its edge.
+std::optional<Sample> sample_top(std::span<const TopLogit> top, const SamplingParams& params, uint32_t position);
 
 }  // namespace cohort

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -163,6 +164,67 @@ TEST(Sampler, RefusesValuesOutOfRange) {
   EXPECT_NE(message([](SamplingParams& p) { p.repeat_penalty = 0; }).find("repeat_penalty"), std::string::npos);
   EXPECT_NE(message([](SamplingParams& p) { p.logit_bias = {{100, 1.0F}}; }).find("token 100"), std::string::npos);
   EXPECT_NE(message([](SamplingParams& p) { p.logit_bias = {{1, std::nanf("")}}; }), "");
+}
+
+/// The `count` largest of `logits`, as a device gives them.
+std::vector<TopLogit> largest(const std::vector<float>& logits, size_t count) {
+  std::vector<TopLogit> top;
+  for (size_t i = 0; i < logits.size(); ++i) top.push_back({static_cast<int32_t>(i), logits[i]});
+  std::stable_sort(top.begin(), top.end(), [](const TopLogit& a, const TopLogit& b) { return a.logit > b.logit; });
+  top.resize(count);
+  return top;
+}
+
+TEST(Sampler, TheLargestLogitsAloneGiveTheSameChoice) {
+  constexpr size_t kVocabulary = 3000, kTop = 64;
+  int undecided = 0;
+  for (uint32_t round = 0; round < 400; ++round) {
+    std::vector<float> logits(kVocabulary);
+    // Every third round has few distinct values, so that ties lie at the edge of top_k.
+    for (size_t i = 0; i < kVocabulary; ++i) {
+      const float u = uniform(round, static_cast<uint32_t>(i), 3, 0);
+      logits[i] = round % 3 == 0 ? std::floor(200 * u) / 20 : 10 * u;
+    }
+    SamplingParams p;
+    p.seed = round;
+    p.temperature = round % 5 == 0 ? 0.0F : 0.3F * static_cast<float>(round % 5);
+    p.top_k = 1 + static_cast<int32_t>(round % 63);
+    p.top_p = round % 2 == 0 ? 0.9F : 1.0F;
+    const auto chosen = sample_top(largest(logits, kTop), p, round);
+    undecided += chosen ? 0 : 1;
+    if (chosen) EXPECT_EQ(chosen->token, pick(logits, p, {0}, round)) << round;
+  }
+  EXPECT_GT(undecided, 0);
+  EXPECT_LT(undecided, 200);
+}
+
+TEST(Sampler, TheLargestLogitsAloneDoNotDecideWhatDependsOnOthers) {
+  std::vector<float> logits(100);
+  for (size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i);
+  const std::vector<TopLogit> top = largest(logits, 64);
+  SamplingParams p;
+  EXPECT_TRUE(sample_top(top, p, 0));
+  const auto refused = [&](auto&& change) {
+    SamplingParams other = p;
+    change(other);
+    return !sample_top(top, other, 0);
+  };
+  EXPECT_TRUE(refused([](SamplingParams& o) { o.top_k = 0; }));
+  EXPECT_TRUE(refused([](SamplingParams& o) { o.top_k = 64; }));
+  EXPECT_TRUE(refused([](SamplingParams& o) { o.repeat_penalty = 1.1F; }));
+  EXPECT_TRUE(refused([](SamplingParams& o) { o.presence_penalty = 0.1F; }));
+  EXPECT_TRUE(refused([](SamplingParams& o) { o.logit_bias = {{3, 1.0F}}; }));
+  EXPECT_TRUE(refused([](SamplingParams& o) { o.logprobs = 0; }));
+  std::vector<TopLogit> broken = top;
+  broken[0].logit = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_FALSE(sample_top(broken, p, 0));
+  // Temperature makes equals of what differs by one unit in the last place: the lower id wins, which may not be seen.
+  std::vector<float> close(100, 1.0F);
+  close[50] = std::nextafter(1.0F, 2.0F);
+  SamplingParams hot;
+  hot.temperature = 3;
+  hot.top_k = 1;
+  EXPECT_FALSE(sample_top(largest(close, 64), hot, 0));
 }
 
 }  // namespace

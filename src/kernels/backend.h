@@ -24,6 +24,11 @@ class MatrixInputObserver {
   virtual void see(const Weight& weight, int64_t expert, std::span<const float* const> rows) = 0;
 };
 
+struct TopLogit {
+  int32_t token = -1;
+  float logit = 0;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -34,6 +39,16 @@ class Backend {
   /// One step. logits: [sampled rows, vocabulary]. The batch is trusted: positions and pages were checked by the
   /// engine.
   virtual Expected<StepStats> run(const Batch& batch, std::span<float> logits) = 0;
+  /// How many of a row's largest logits run_top() gives; 0: this backend has only run().
+  virtual int32_t top_logits() const { return 0; }
+  /// As run(), but only each sampled row's largest logits come back, where the host's link to the device is slower than
+  /// the device's choice. top: [sampled rows, top_logits()], higher first, ties to the lower token, a NaN before
+  /// everything; token -1 beyond the vocabulary.
+  virtual Expected<StepStats> run_top(const Batch& batch, std::span<TopLogit> top);
+  /// All logits [vocabulary] of sampled row `row` of the last run_top().
+  virtual Expected<void> read_logits(int32_t row, std::span<float> logits);
+  /// Bytes that allocate_cache() could take where the cache lies.
+  virtual size_t free_cache_bytes() const;
   /// Copies page `from` to page `to` in every layer (copy-on-write of a shared partial page).
   virtual void copy_page(int32_t from, int32_t to) = 0;
   /// Shows the inputs of all matrices of the following steps, until nullptr is given; the results stay the same. Where

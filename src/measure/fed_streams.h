@@ -16,6 +16,7 @@ struct FeedShape {
   int32_t generated_tokens = 32;  // decode steps
   int32_t prefill_rows = 512;     // prompt rows of one step
   bool shared_tokens = false;     // every stream is fed the same tokens
+  bool whole_logits = false;      // also where the backend could give the largest only, as the engine takes them
 };
 
 /// Streams on a backend, each on pages of its own: stream i holds the i-th run of pages_for(prompt + generated) pages.
@@ -29,7 +30,8 @@ class FedStreams {
   Expected<StepStats> prefill();
   /// generated_tokens steps of one row of each stream, all sampled. The sums over all steps.
   Expected<StepStats> decode();
-  /// The logits of the last step: [sampled rows, vocabulary].
+  /// The logits of the last step: [sampled rows, vocabulary]; with shape.whole_logits, or where the backend has no
+  /// other.
   std::span<const float> logits() const { return logits_; }
 
  private:
@@ -41,6 +43,7 @@ class FedStreams {
   FeedShape shape_;
   std::vector<std::vector<int32_t>> pages_;
   std::vector<float> logits_;
+  std::vector<TopLogit> top_;
 };
 
 double median(std::vector<double> values);

@@ -109,7 +109,9 @@ Expected<ImportanceReport> collect_importance(const ImportanceOptions& options, 
     return fail(ErrorCode::invalid_argument, "the number of windows (--windows) is {}; expected 0 or more",
                 options.windows);
   }
-  COHORT_ASSIGN(const auto runner, WindowRunner::create(options.engine, loading));
+  EngineOptions engine = options.engine;
+  if (engine.device == "auto") engine.device = "cpu";  // a device does not show what enters its matrices
+  COHORT_ASSIGN(const auto runner, WindowRunner::create(engine, loading));
   COHORT_ASSIGN(const auto windows, cut_windows(options, runner->model(), static_cast<size_t>(runner->context())));
   Collector collector(options.head);
   COHORT_TRY(runner->backend().observe(&collector));

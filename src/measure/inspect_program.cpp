@@ -46,6 +46,10 @@ std::string to_text(const RunSummary& s) {
       "memory         {} of weights + {} of KV cache ({} streams of {} positions, {} each in {}) = {}; {} are free\n",
       bytes(s.weight_bytes), bytes(s.kv_bytes), s.streams, s.context, bytes(s.kv_bytes_per_position), s.kv_type,
       bytes(s.weight_bytes + s.kv_bytes), bytes(s.available));
+  out += s.weight_bytes + s.kv_bytes <= s.available
+             ? "runs here      yes\n"
+             : fmt::format("runs here      {} short of memory: fewer streams (--np), a shorter context (-c)\n",
+                           bytes(s.weight_bytes + s.kv_bytes - s.available));
   out += fmt::format("context        {} of {} positions\nnumerics       version {}\n", s.context, s.trained_context,
                      numerics::kNumericsVersion);
   return out;

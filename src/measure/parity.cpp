@@ -4,6 +4,7 @@
 #include <bit>
 #include <numeric>
 
+#include "base/memory.h"
 #include "base/result.h"
 #include "base/rng.h"
 #include "engine/backend_choice.h"
@@ -164,7 +165,8 @@ Expected<ParityReport> check_parity(const ParityOptions& options,
   COHORT_ASSIGN(auto model, Model::load(engine.model, options.tokens));
   const Program& program = model->program();
   COHORT_ASSIGN(const TensorType kv_type, parse_kv_type(engine.kv_type));
-  COHORT_ASSIGN(const int32_t pages, choose_pages(engine, *model, KvCache::page_bytes(program.cache_layers, kv_type)));
+  COHORT_ASSIGN(const int32_t pages, choose_pages(engine, *model, KvCache::page_bytes(program.cache_layers, kv_type),
+                                                  {available_memory(), model->weight_bytes()}));
   ParityCheck check(program, options.streams, options.tokens);
   ParityReport report;
   report.model = model->config().name;

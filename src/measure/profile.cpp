@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 
+#include "base/memory.h"
 #include "base/result.h"
 #include "engine/backend_choice.h"
 #include "kernels/cpu/backend.h"
@@ -224,8 +225,8 @@ Expected<ProfileReport> profile_steps(const ProfileOptions& options,
   COHORT_ASSIGN(auto model, Model::load(o.engine.model, context));
   const Program& program = model->program();
   COHORT_ASSIGN(const TensorType kv_type, parse_kv_type(o.engine.kv_type));
-  COHORT_ASSIGN(const int32_t pages,
-                choose_pages(o.engine, *model, KvCache::page_bytes(program.cache_layers, kv_type)));
+  COHORT_ASSIGN(const int32_t pages, choose_pages(o.engine, *model, KvCache::page_bytes(program.cache_layers, kv_type),
+                                                  {available_memory(), model->weight_bytes()}));
   COHORT_ASSIGN(auto backend, make_backend(program, o.engine, {}));
   auto* cpu_backend = dynamic_cast<CpuBackend*>(backend.get());
   if (cpu_backend == nullptr) {

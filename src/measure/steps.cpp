@@ -50,12 +50,9 @@ Expected<StepsReport> bench_steps(const StepsOptions& options,
   COHORT_TRY(check_measured_options(o.engine));
   COHORT_ASSIGN(auto model, Model::load(o.engine.model, context));
   const Program& program = model->program();
-  COHORT_ASSIGN(const TensorType kv_type, parse_kv_type(o.engine.kv_type));
-  const size_t page_bytes = KvCache::page_bytes(program.cache_layers, kv_type);
   o.engine.kv_positions = int64_t{most} * pages_for(context) * kPagePositions;
-  COHORT_ASSIGN(const int32_t pages, choose_pages(o.engine, *model, page_bytes));
-  COHORT_ASSIGN(auto backend, make_backend(program, o.engine, {}));
-  COHORT_TRY(backend->allocate_cache(kv_type, pages));
+  COHORT_ASSIGN(const OpenedBackend opened, open_backend(*model, o.engine, {}));
+  const auto& backend = opened.backend;
 
   StepsReport report;
   report.model = model->config().name;

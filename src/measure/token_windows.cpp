@@ -26,13 +26,10 @@ Expected<std::unique_ptr<WindowRunner>> WindowRunner::create(EngineOptions optio
   if (!model) return tl::unexpected<Error>(model.error());
   runner->model_ = std::move(*model);
   const Program& program = runner->model_->program();
-  COHORT_ASSIGN(const TensorType kv_type, parse_kv_type(options.kv_type));
   const int32_t pages_each = pages_for(runner->context());
   options.kv_positions = int64_t{options.max_streams} * pages_each * kPagePositions;
-  COHORT_ASSIGN(const int32_t pages,
-                choose_pages(options, *runner->model_, KvCache::page_bytes(program.cache_layers, kv_type)));
-  COHORT_ASSIGN(runner->backend_, make_backend(program, options, progress));
-  COHORT_TRY(runner->backend_->allocate_cache(kv_type, pages));
+  COHORT_ASSIGN(OpenedBackend opened, open_backend(*runner->model_, options, progress));
+  runner->backend_ = std::move(opened.backend);
   runner->pages_.resize(static_cast<size_t>(options.max_streams));
   int32_t next = 0;
   for (auto& stream : runner->pages_) {

@@ -24,6 +24,7 @@
 #include "kernels/reference/backend.h"
 #include "kv/cache.h"
 #include "synthetic.h"
+#include "top_check.h"
 
 namespace cohort::device_check {
 namespace {
@@ -247,6 +248,7 @@ bool all_bits(bool quick) {
   const Shape gemma = {"gemma", 1, 2816, 4, 2, 256, 704, 16, 8, 256, 1024, 100};
   const Shape wide = {"wide", 1, 256, 64, 4, 64, 256, 8, 2, 256, 1024};
   bool good = check_launches(small, {Q4, Q4, Q4, Q4, Q4});
+  good &= check_top();
   const auto check = [&](const Shape& s, const Types& t, TensorType cache, int32_t prompt, const char* label) {
     good &= check_bits(s, t, cache, prompt, label);
   };

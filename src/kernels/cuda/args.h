@@ -285,4 +285,17 @@ struct ArgmaxArgs {
 };
 void launch_argmax(const ArgmaxArgs& args, int sms, cudaStream_t stream);
 
+/// The kTopLogits highest of each sampled row's logits: higher first, ties to the lower id, NaN before everything.
+inline constexpr int32_t kTopLogits = 64;
+struct TopArgs {
+  Step step;
+  const float* logits = nullptr;
+  int32_t vocabulary = 0;
+  int32_t* ids = nullptr;   // [sampled, kTopLogits], mapped host memory; -1 beyond the vocabulary
+  float* values = nullptr;  // [sampled, kTopLogits], mapped host memory
+};
+void launch_top(const TopArgs& args, int sms, cudaStream_t stream);
+/// Whether a vocabulary of this size fits the shared memory of launch_top.
+bool top_fits(int32_t vocabulary);
+
 }  // namespace cohort::cuda

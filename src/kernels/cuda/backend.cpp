@@ -142,9 +142,49 @@ class Backend final : public CudaBackend {
     }
   }
 
-  Expected<StepStats> run(const Batch& batch, std::span<float> logits) override { return run_all(batch, logits, {}); }
+  Expected<StepStats> run(const Batch& batch, std::span<float> logits) override {
+    return run_all(batch, Ending::logits, [&](int32_t sampled, int32_t count) {
+      return copy_logits(0, count, logits.subspan(static_cast<size_t>(sampled) * vocabulary()));
+    });
+  }
   Expected<StepStats> run_greedy(const Batch& batch, std::span<int32_t> tokens) override {
-    return run_all(batch, {}, tokens);
+    return run_all(batch, Ending::greedy, [&](int32_t sampled, int32_t count) -> Expected<void> {
+      COHORT_TRY(check(cudaStreamSynchronize(stream_), "running a step"));
+      std::copy_n(results_, count, tokens.begin() + sampled);
+      return {};
+    });
+  }
+
+  int32_t top_logits() const override { return top_fits(program_.vocabulary) ? kTopLogits : 0; }
+  Expected<StepStats> run_top(const Batch& batch, std::span<TopLogit> top) override {
+    earlier_logits_.clear();
+    const auto total = static_cast<int32_t>(batch.sampled_rows.size());
+    return run_all(batch, Ending::top, [&](int32_t sampled, int32_t count) -> Expected<void> {
+      COHORT_TRY(check(cudaStreamSynchronize(stream_), "running a step"));
+      for (int32_t i = 0; i < count * kTopLogits; ++i)
+        top[static_cast<size_t>(sampled * kTopLogits + i)] = {top_ids()[i], top_values()[i]};
+      // The next submission of this batch overwrites these.
+      first_kept_ = sampled;
+      if (sampled + count == total) return {};
+      earlier_logits_.resize(static_cast<size_t>(sampled + count) * vocabulary());
+      return copy_logits(0, count, std::span(earlier_logits_).subspan(static_cast<size_t>(sampled) * vocabulary()));
+    });
+  }
+  Expected<void> read_logits(int32_t row, std::span<float> logits) override {
+    if (row < first_kept_) {
+      const auto kept = std::span(earlier_logits_).subspan(static_cast<size_t>(row) * vocabulary(), vocabulary());
+      std::ranges::copy(kept, logits.begin());
+      return {};
+    }
+    COHORT_TRY(check(cudaSetDevice(options_.device), "selecting the device"));  // any thread may ask
+    return check(cudaMemcpy(logits.data(), lowered_.logits + static_cast<size_t>(row - first_kept_) * vocabulary(),
+                            vocabulary() * sizeof(float), cudaMemcpyDeviceToHost),
+                 "reading logits");
+  }
+  size_t free_cache_bytes() const override {
+    size_t free = 0, total = 0;
+    if (cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
+    return free;
   }
   Expected<std::vector<KernelTime>> profile(int32_t rows) override {
     const Variant variant = variant_of(rows);
@@ -195,6 +235,24 @@ class Backend final : public CudaBackend {
   size_t device_bytes() const override { return memory_.bytes() + cache_memory_.bytes(); }
 
  private:
+  /// What follows the logits in a step: nothing, the highest one, or the kTopLogits highest ones of each row.
+  enum class Ending { logits, greedy, top };
+  static constexpr int kEndings = 3;
+
+  size_t vocabulary() const { return static_cast<size_t>(program_.vocabulary); }
+  int32_t* top_ids() const { return results_ + limits_.sampled + 1; }
+  float* top_values() const { return reinterpret_cast<float*>(top_ids() + limits_.sampled * kTopLogits); }
+
+  Expected<void> copy_logits(int32_t first, int32_t count, std::span<float> out) {
+    if (count > 0) {
+      COHORT_TRY(check(
+          cudaMemcpyAsync(out.data(), lowered_.logits + static_cast<size_t>(first) * vocabulary(),
+                          static_cast<size_t>(count) * vocabulary() * sizeof(float), cudaMemcpyDeviceToHost, stream_),
+          "reading logits"));
+    }
+    return check(cudaStreamSynchronize(stream_), "running a step");
+  }
+
   struct Graph {
     cudaGraphExec_t exec = nullptr;
     int64_t kernels = 0;
@@ -233,8 +291,9 @@ class Backend final : public CudaBackend {
     void* host = nullptr;
     COHORT_TRY(check(cudaHostAlloc(&host, static_cast<size_t>(words) * 4, cudaHostAllocMapped), "pinned memory"));
     host_ = static_cast<int32_t*>(host);
-    COHORT_TRY(check(cudaHostAlloc(&host, static_cast<size_t>(limits_.sampled + 1) * 4, cudaHostAllocMapped),
-                     "pinned memory"));
+    const int64_t result_words = limits_.sampled + 1 + 2 * int64_t{limits_.sampled} * kTopLogits;
+    COHORT_TRY(
+        check(cudaHostAlloc(&host, static_cast<size_t>(result_words) * 4, cudaHostAllocMapped), "pinned memory"));
     results_ = static_cast<int32_t*>(host);
     return {};
   }
@@ -353,12 +412,12 @@ class Backend final : public CudaBackend {
     return row - begin;
   }
 
-  void launch_all(Variant variant, bool decode, bool greedy) {
+  void launch_all(Variant variant, bool decode, Ending ending) {
     Launcher launcher{variant, decode, step_, sms_, stream_};
     launcher.step.max_rows = most_rows(variant);
     launch_begin({host_, launcher.step, lowered_.distinct}, stream_);
     for (const Launch& launch : lowered_.launches) launch.run(launcher);
-    if (greedy) {
+    if (ending == Ending::greedy) {
       ArgmaxArgs args;
       args.step = launcher.step;
       args.logits = lowered_.logits;
@@ -367,16 +426,18 @@ class Backend final : public CudaBackend {
       args.counters = argmax_counters_;
       args.out = results_;
       launch_argmax(args, sms_, stream_);
+    } else if (ending == Ending::top) {
+      launch_top({launcher.step, lowered_.logits, program_.vocabulary, top_ids(), top_values()}, sms_, stream_);
     }
     if (lowered_.distinct != nullptr)
       cudaMemcpyAsync(results_ + limits_.sampled, lowered_.distinct, 4, cudaMemcpyDeviceToHost, stream_);
   }
 
-  Expected<Graph*> graph_of(Variant variant, bool decode, bool greedy) {
-    Graph& graph = graphs_[static_cast<size_t>(variant)][(decode ? 2 : 0) + (greedy ? 1 : 0)];
+  Expected<Graph*> graph_of(Variant variant, bool decode, Ending ending) {
+    Graph& graph = graphs_[static_cast<size_t>(variant)][(decode ? kEndings : 0) + static_cast<int>(ending)];
     if (graph.exec != nullptr) return &graph;
     COHORT_TRY(check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capturing a step"));
-    launch_all(variant, decode, greedy);
+    launch_all(variant, decode, ending);
     const cudaError_t launched = cudaGetLastError();
     cudaGraph_t captured = nullptr;
     const cudaError_t ended = cudaStreamEndCapture(stream_, &captured);
@@ -392,14 +453,15 @@ class Backend final : public CudaBackend {
     return &graph;
   }
 
-  Expected<StepStats> run_all(const Batch& batch, std::span<float> logits, std::span<int32_t> tokens) {
+  /// take(first sampled row of the batch, count): after each submission; waits for it and takes its results.
+  template <class Take>
+  Expected<StepStats> run_all(const Batch& batch, Ending ending, const Take& take) {
     const auto start = std::chrono::steady_clock::now();
     if (cache_.keys.size() != program_.cache_layers.size())
       return fail(ErrorCode::internal, "CUDA: a step before the cache was allocated");
     StepStats stats;
     stats.rows = batch.rows();
     submissions_ = kernels_ = 0;
-    const auto vocabulary = static_cast<size_t>(program_.vocabulary);
     const auto total_sampled = static_cast<int32_t>(batch.sampled_rows.size());
     int32_t sampled = 0;
     for (int32_t begin = 0; begin < batch.rows();) {
@@ -409,28 +471,20 @@ class Backend final : public CudaBackend {
         ++sampled_end;
       write_step(batch, begin, begin + rows, sampled, sampled_end);
       const Variant variant = variant_of(rows);
-      const bool greedy = !tokens.empty();
       const bool decode = variant != Variant::tiles && one_row_each(batch, begin, begin + rows);
       decode_ = decode;
-      COHORT_ASSIGN(const Graph* graph, graph_of(variant, decode, greedy));
+      COHORT_ASSIGN(const Graph* graph, graph_of(variant, decode, ending));
       kernels_ += graph->kernels;
       if (options_.graph) {
         COHORT_TRY(check(cudaGraphLaunch(graph->exec, stream_), "launching a step"));
         ++submissions_;
       } else {
-        launch_all(variant, decode, greedy);
+        launch_all(variant, decode, ending);
         COHORT_TRY(check(cudaGetLastError(), "launching a step's kernels"));
         submissions_ += graph->kernels;
       }
       const int32_t count = sampled_end - sampled;
-      if (!logits.empty() && count > 0) {
-        COHORT_TRY(check(
-            cudaMemcpyAsync(logits.data() + static_cast<size_t>(sampled) * vocabulary, lowered_.logits,
-                            static_cast<size_t>(count) * vocabulary * sizeof(float), cudaMemcpyDeviceToHost, stream_),
-            "reading logits"));
-      }
-      COHORT_TRY(check(cudaStreamSynchronize(stream_), "running a step"));
-      if (greedy) std::copy_n(results_, count, tokens.begin() + sampled);
+      COHORT_TRY(take(sampled, count));
       if (lowered_.moe_layers > 0) {
         const double touched = results_[limits_.sampled];
         stats.distinct_experts += touched / lowered_.moe_layers;
@@ -460,11 +514,14 @@ class Backend final : public CudaBackend {
   CacheMemory cache_;
   Lowered lowered_;
   Step step_{};
-  int32_t* host_ = nullptr;     // mapped: the step as the host writes it
-  int32_t* results_ = nullptr;  // mapped: [sampled] tokens, then the touched experts
+  int32_t* host_ = nullptr;  // mapped: the step as the host writes it
+  // mapped: [sampled] tokens, the touched experts, [sampled, kTopLogits] ids, as many logits
+  int32_t* results_ = nullptr;
+  std::vector<float> earlier_logits_;  // of a batch of several submissions: rows before first_kept_
+  int32_t first_kept_ = 0;             // first sampled row of the last submission
   unsigned long long* best_ = nullptr;
   int32_t* argmax_counters_ = nullptr;
-  Graph graphs_[kVariants][4];  // by decode and greedy
+  Graph graphs_[kVariants][2 * kEndings];  // by decode and ending
   int32_t pages_ = 0;
   bool decode_ = false;  // of the last submission
   int64_t submissions_ = 0, kernels_ = 0;
