@@ -160,10 +160,13 @@ Expected<OpenedBackend> open_on(const Model& model, const EngineOptions& options
   const size_t page_bytes = KvCache::page_bytes(model.program().cache_layers, kv_type);
   // What does not fit in memory is refused before the weights are packed; a device says what is free when they are up.
   const bool host = options.backend == "reference" || !options.device.starts_with("cuda");
-  if (host)
+  if (host) {
     COHORT_ASSIGN(out.pages, choose_pages(options, model, page_bytes, {available_memory(), model.weight_bytes()}));
+  }
   COHORT_ASSIGN(out.backend, make_backend(model.program(), options, progress));
-  if (!host) COHORT_ASSIGN(out.pages, choose_pages(options, model, page_bytes, {out.backend->free_cache_bytes(), 0}));
+  if (!host) {
+    COHORT_ASSIGN(out.pages, choose_pages(options, model, page_bytes, {out.backend->free_cache_bytes(), 0}));
+  }
   COHORT_TRY(out.backend->allocate_cache(kv_type, out.pages));
   return out;
 }

@@ -223,7 +223,9 @@ std::optional<Sample> sample_top(std::span<const TopLogit> top, const SamplingPa
   const bool as_they_are = p.repeat_penalty == 1.0F && p.frequency_penalty == 0.0F && p.presence_penalty == 0.0F;
   if (!as_they_are || !p.logit_bias.empty() || p.logprobs >= 0) return std::nullopt;
   if (top.empty() || top[0].token < 0 || std::isnan(top[0].logit)) return std::nullopt;
-  if (p.temperature == 0.0F) return Sample{.token = top[0].token};
+  Sample out;
+  out.token = top[0].token;
+  if (p.temperature == 0.0F) return out;
   const auto keep = static_cast<size_t>(p.top_k);
   if (keep == 0 || keep >= top.size() || top[keep].token < 0) return std::nullopt;
   std::vector<Candidate> candidates;
@@ -233,7 +235,8 @@ std::optional<Sample> sample_top(std::span<const TopLogit> top, const SamplingPa
   std::sort(candidates.begin(), candidates.end(), before);
   candidates.resize(keep);
   std::sort(candidates.begin(), candidates.end(), by_token);
-  return Sample{.token = choose_from(std::move(candidates), p, position)};
+  out.token = choose_from(std::move(candidates), p, position);
+  return out;
 }
 
 }  // namespace cohort
