@@ -220,11 +220,13 @@ TEST(Sampler, TheLargestLogitsAloneDoNotDecideWhatDependsOnOthers) {
   broken[0].logit = std::numeric_limits<float>::quiet_NaN();
   EXPECT_FALSE(sample_top(broken, p, 0));
   // Temperature makes equals of what differs by one unit in the last place: the lower id wins, which may not be seen.
-  std::vector<float> close(100, 1.0F);
-  close[50] = std::nextafter(1.0F, 2.0F);
   SamplingParams hot;
-  hot.temperature = 3;
+  hot.temperature = 1.8F;
   hot.top_k = 1;
+  float low = 1.9F;
+  while (low / hot.temperature != std::nextafter(low, 2.0F) / hot.temperature) low = std::nextafter(low, 2.0F);
+  std::vector<float> close(100, low);
+  close[50] = std::nextafter(low, 2.0F);
   EXPECT_FALSE(sample_top(largest(close, 64), hot, 0));
 }
 

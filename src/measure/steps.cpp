@@ -88,6 +88,14 @@ Expected<StepsReport> bench_steps(const StepsOptions& options,
   return report;
 }
 
+/// What a figure above 100% means, when there is one.
+std::string roofline_note(const StepsReport& r) {
+  constexpr double kNoise = 105;
+  if (std::ranges::none_of(r.points, [&](const StepsPoint& p) { return roofline_percent(r, p) > kNoise; })) return {};
+  return "\nAbove 100%: the weights stayed in the processor's cache, or the memory was busier while its bandwidth was "
+         "measured.\n";
+}
+
 std::string to_markdown(const StepsReport& r) {
   std::string out = fmt::format("{} {}, {}; median of {} repeats; ", r.model, r.type, r.device, r.repeats);
   out += r.bandwidth > 0 ? fmt::format("roofline at {:.1f} GB/s\n\n", r.bandwidth / 1e9) : "bandwidth not measured\n\n";
@@ -111,7 +119,7 @@ std::string to_markdown(const StepsReport& r) {
   }
   out += fmt::format("\nweights {}, peak resident memory {}\n", format_bytes(static_cast<double>(r.weight_bytes)),
                      format_bytes(static_cast<double>(r.resident_bytes)));
-  return out;
+  return out + roofline_note(r);
 }
 
 std::string to_csv(const StepsReport& r) {
