@@ -120,7 +120,8 @@ std::vector<int32_t> Roster::plan(const PrefillBudget& budget) {
   for (Sequence& s : running_) adopt(s);
   const std::vector<Pending> states = pending();
   const auto decoding = std::ranges::count_if(states, &Pending::decoding);
-  std::vector<int32_t> rows = schedule(states, budget.next(decoding));
+  const auto prompts = std::ranges::count_if(states, [](const Pending& p) { return !p.decoding && p.rows > 0; });
+  std::vector<int32_t> rows = schedule(states, budget.next(decoding, prompts));
   for (size_t i = 0; i < running_.size(); ++i) {
     const int32_t needed = pages_for(int64_t{running_[i].cached} + rows[i]);
     while (static_cast<int32_t>(running_[i].pages.size()) < needed && take_page(i, rows)) {

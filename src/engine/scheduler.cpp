@@ -1,6 +1,7 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 namespace cohort {
@@ -17,7 +18,8 @@ std::vector<int32_t> schedule(std::span<const Pending> sequences, int32_t prefil
   }
   if (prompts.empty()) return rows;
   const size_t oldest = prompts.front();
-  rows[oldest] = std::min(sequences[oldest].rows, (prefill_rows + 1) / 2);
+  constexpr int32_t kOldestPart = 4;
+  rows[oldest] = std::min(sequences[oldest].rows, (prefill_rows + kOldestPart - 1) / kOldestPart);
   prefill_rows -= rows[oldest];
   std::ranges::stable_sort(prompts, {}, [&](size_t i) { return sequences[i].rows - rows[i]; });
   for (const size_t i : prompts) {
@@ -28,23 +30,34 @@ std::vector<int32_t> schedule(std::span<const Pending> sequences, int32_t prefil
   return rows;
 }
 
-int32_t PrefillBudget::next(int64_t decoding) const {
+size_t PrefillBudget::size_class(int64_t rows) {
+  return std::min<size_t>(std::bit_width(static_cast<uint64_t>(rows)), std::tuple_size_v<decltype(alone_)> - 1);
+}
+
+int32_t PrefillBudget::next(int64_t decoding, int64_t prompts) const {
   if (decoding == 0) return rows_;
-  const double stall = stall_ > 0 ? stall_ : decode_seconds_;
-  if (row_seconds_ <= 0 || stall <= 0) return std::min(rows_, kLeast);
+  const Alone& alone = alone_[size_class(decoding)];
+  // One row, so that something is read in any case, costs next to nothing: it is a step of decoding alone.
+  if (alone.seconds <= 0 || alone.age >= kStale) return 1;
+  const double share = std::max(1.0, static_cast<double>(prompts) / static_cast<double>(decoding));
+  const double stall = stall_ > 0 ? stall_ : alone.seconds * share;
+  if (row_seconds_ <= 0) return std::min(rows_, kLeast);
   const double fitting = std::min(stall / row_seconds_, static_cast<double>(rows_));
   return std::min(rows_, std::max(kLeast, static_cast<int32_t>(fitting)));
 }
 
 void PrefillBudget::observe(int64_t prefill_rows, int64_t decode_rows, double seconds) {
   const auto mix = [](double& mean, double value) { mean = mean > 0 ? mean + kMemory * (value - mean) : value; };
-  if (prefill_rows == 0) {
-    mix(decode_seconds_, seconds);
+  Alone& alone = alone_[size_class(decode_rows)];
+  if (prefill_rows <= 1 && decode_rows > 0) {
+    mix(alone.seconds, seconds);
+    alone.age = 0;
     return;
   }
+  ++alone.age;
   // A step of prompts alone says little about the price of one more row when rows are few.
   if (decode_rows == 0 && prefill_rows < kLeast) return;
-  const double others = decode_rows > 0 ? decode_seconds_ : 0;
+  const double others = decode_rows > 0 ? alone.seconds : 0;
   // At least a tenth of the time is theirs: the estimate of the rest may be off.
   mix(row_seconds_, std::max(seconds - others, 0.1 * seconds) / static_cast<double>(prefill_rows));
 }

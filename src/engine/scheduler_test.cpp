@@ -13,7 +13,7 @@ TEST(Schedule, DecodingSequencesAlwaysRun) {
   EXPECT_EQ(schedule(sequences, 512), (Rows{512, 1, 3}));
 }
 
-TEST(Schedule, EqualPromptsShareTheBudgetInOrderOfArrival) {
+TEST(Schedule, EqualPromptsAreReadInOrderOfArrival) {
   const std::vector<Pending> sequences{
       {.rows = 5, .decoding = false}, {.rows = 5, .decoding = false}, {.rows = 5, .decoding = false}};
   EXPECT_EQ(schedule(sequences, 8), (Rows{5, 3, 0}));
@@ -24,9 +24,9 @@ TEST(Schedule, AShortPromptDoesNotWaitForALongOne) {
   EXPECT_EQ(schedule(sequences, 64), (Rows{44, 20}));
 }
 
-TEST(Schedule, TheOldestPromptGetsHalfWhateverArrives) {
+TEST(Schedule, TheOldestPromptGetsAQuarterWhateverArrives) {
   const std::vector<Pending> sequences{{.rows = 4000}, {.rows = 20}, {.rows = 20}, {.rows = 20}, {.rows = 0}};
-  EXPECT_EQ(schedule(sequences, 64), (Rows{32, 20, 12, 0, 0}));
+  EXPECT_EQ(schedule(sequences, 64), (Rows{16, 20, 20, 8, 0}));
   EXPECT_EQ(schedule(sequences, 1), (Rows{1, 0, 0, 0, 0}));
 }
 
@@ -34,29 +34,105 @@ TEST(Schedule, NothingIsRunForNobody) {
   EXPECT_TRUE(schedule({}, 512).empty());
 }
 
+/// A machine on which `rows` rows of a step take so long.
+double seconds_of(int64_t decode_rows, int64_t prefill_rows) {
+  return 0.002 + 0.001 * static_cast<double>(decode_rows) + 0.0005 * static_cast<double>(prefill_rows);
+}
+
+/// Lets the budget see `steps` steps of its own choosing; the rows of the last one.
+int32_t settle(PrefillBudget& budget, int64_t decoding, int64_t prompts, int steps = 60) {
+  int32_t rows = 0;
+  for (int i = 0; i < steps; ++i) {
+    const int32_t next = budget.next(decoding, prompts);
+    budget.observe(next, decoding, seconds_of(decoding, next));
+    if (next > 1) rows = next;
+  }
+  return rows;
+}
+
 TEST(PrefillBudget, IsWholeWhenNobodyDecodes) {
-  EXPECT_EQ(PrefillBudget(512, 0).next(0), 512);
+  EXPECT_EQ(PrefillBudget(512, 0).next(0, 1), 512);
 }
 
-TEST(PrefillBudget, LearnsHowManyRowsFitIntoTheStall) {
-  PrefillBudget budget(512, 0.010);
-  EXPECT_EQ(budget.next(4), 16) << "careful before anything is known";
-  for (int i = 0; i < 50; ++i) {
-    budget.observe(0, 4, 0.005);             // a decode step takes 5 ms
-    budget.observe(100, 4, 0.005 + 100e-4);  // a prompt row takes 0.1 ms
-  }
-  EXPECT_NEAR(budget.next(4), 100, 2);
-  for (int i = 0; i < 50; ++i) budget.observe(100, 4, 0.005 + 400e-4);  // the machine got slower
-  EXPECT_NEAR(budget.next(4), 25, 1);
-}
-
-TEST(PrefillBudget, DoublesTheGapAtMostByDefault) {
+TEST(PrefillBudget, MeasuresDecodingAloneBeforePromptsJoinIt) {
   PrefillBudget budget(512, 0);
-  for (int i = 0; i < 50; ++i) {
-    budget.observe(0, 4, 0.008);
-    budget.observe(64, 4, 0.008 + 64 * 2e-4);
+  EXPECT_EQ(budget.next(4, 1), 1);
+  budget.observe(1, 4, 0.006);
+  EXPECT_EQ(budget.next(4, 1), 16) << "the price of a row is not known yet";
+  EXPECT_EQ(budget.next(16, 1), 1) << "another number of streams is another step";
+}
+
+TEST(PrefillBudget, KeepsToAGivenStall) {
+  PrefillBudget budget(512, 0.020);
+  EXPECT_NEAR(settle(budget, 4, 1), 40, 1);
+  EXPECT_NEAR(settle(budget, 4, 28), 40, 1) << "whoever waits";
+}
+
+TEST(PrefillBudget, OnePromptDoublesTheGapAtMost) {
+  for (const int64_t decoding : {16, 31, 60}) {
+    PrefillBudget budget(512, 0);
+    const int32_t rows = settle(budget, decoding, 1);
+    const double gap = seconds_of(decoding, rows) / seconds_of(decoding, 0);
+    EXPECT_NEAR(gap, 2, 0.1) << decoding;
   }
-  EXPECT_NEAR(budget.next(4), 40, 1);
+}
+
+TEST(PrefillBudget, TimeGoesToWhereTheStreamsAre) {
+  PrefillBudget budget(512, 0);
+  const double gap = seconds_of(4, settle(budget, 4, 28)) / seconds_of(4, 0);
+  EXPECT_NEAR(gap, 1 + 28.0 / 4, 1);
+  EXPECT_NEAR(seconds_of(16, settle(budget, 16, 16)) / seconds_of(16, 0), 2, 0.1);
+  EXPECT_EQ(settle(budget, 1, 500), 512) << "never more than a step holds";
+}
+
+TEST(PrefillBudget, FollowsAMachineThatChanges) {
+  PrefillBudget budget(512, 0);
+  for (int i = 0; i < 400; ++i) {
+    const int32_t next = budget.next(8, 1);
+    budget.observe(next, 8, seconds_of(8, next) + (i < 200 ? 0 : 0.020));  // decoding became slower by 20 ms
+  }
+  EXPECT_GT(settle(budget, 8, 1, 1), 0);
+  EXPECT_GT(budget.next(8, 1), 20) << "the longer step allows more rows";
+}
+
+/// 32 clients send 127 tokens each at once and take 64: the time of the whole beside reading all first, then decoding.
+TEST(PrefillBudget, ManyShortPromptsCostLittleThroughput) {
+  constexpr int32_t kClients = 32, kPrompt = 127, kNew = 64;
+  PrefillBudget budget(512, 0);
+  struct Client {
+    int32_t left = kPrompt, made = 0;
+  };
+  std::vector<Client> clients(kClients);
+  double time = 0;
+  while (true) {
+    std::vector<Pending> pending;
+    int64_t decoding = 0, prompts = 0;
+    for (const Client& c : clients) {
+      const bool decodes = c.left == 0 && c.made < kNew;
+      pending.push_back({decodes ? 1 : c.left, decodes});
+      decoding += decodes ? 1 : 0;
+      prompts += c.left > 0 ? 1 : 0;
+    }
+    if (decoding == 0 && prompts == 0) break;
+    const std::vector<int32_t> rows = schedule(pending, budget.next(decoding, prompts));
+    int64_t read = 0;
+    for (size_t i = 0; i < clients.size(); ++i) {
+      Client& c = clients[i];
+      if (c.left > 0) {
+        c.left -= rows[i];
+        read += rows[i];
+        c.made += c.left == 0 ? 1 : 0;
+      } else if (c.made < kNew) {
+        ++c.made;
+      }
+    }
+    const double seconds = seconds_of(decoding, read);
+    budget.observe(read, decoding, seconds);
+    time += seconds;
+  }
+  double together = kNew * seconds_of(kClients, 0);
+  for (int32_t i = 0; i < kClients; ++i) together += seconds_of(0, kPrompt);
+  EXPECT_LT(time, 1.1 * together);
 }
 
 }  // namespace
