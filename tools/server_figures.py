@@ -1,171 +1,241 @@
-"""Measures what a running server promises its clients beside throughput (`cohort bench serve` measures that):
-the first token of a short prompt while a long one is read, gaps between tokens meanwhile, what idle and queued
-connections cost, and what a warm prefix saves. Prints one JSON object. Standard library only.
+"""Measures what a server promises its clients: speed beside the engine alone, the first token of a short prompt while a
+long one is read, gaps between tokens meanwhile, what idle and queued connections cost, and what a warm prefix saves.
+Starts the servers itself and prints one JSON object. Standard library only.
 
-usage: server_figures.py URL [--long 4000] [--short 16] [--prefix 2000] [--streams 4] [--idle 500] [--queued 200]
+usage: server_figures.py COHORT MODEL.gguf ladder|long|idle|queued|warm [--clients 1,2,4,8,16,32] [--rounds 3]
+       [--prompt 128] [--new 192] [--threads 0] [--long 4000] [--short 16] [--prefix 2000] [--streams 4]
 """
 import argparse
 import http.client
 import json
+import re
 import socket
 import statistics
+import subprocess
+import sys
 import threading
 import time
-import urllib.parse
 
 
 class Server:
-    def __init__(self, url):
-        self.address = urllib.parse.urlparse(url)
-        with self.request("GET", "/props") as answer:
-            self.props = json.load(answer)
+    """A server with the given flags; ends with the `with` block."""
 
-    def request(self, method, path, body=None):
-        connection = http.client.HTTPConnection(self.address.hostname, self.address.port, timeout=600)
-        headers = {"Content-Type": "application/json"} if body else {}
-        connection.request(method, path, json.dumps(body) if body else None, headers)
-        answer = connection.getresponse()
-        if answer.status != 200:
-            raise RuntimeError(f"{path}: {answer.status} {answer.read()[:300]}")
-        return answer
+    def __init__(self, a, *flags):
+        threads = ["--threads", str(a.threads)] if a.threads else []
+        self.process = subprocess.Popen([a.cohort, "serve", "-m", a.model, "--port", "0", *threads, *flags],
+                                        stdout=subprocess.PIPE, text=True)
+        line = next(line for line in self.process.stdout if line.startswith("Listening on "))
+        self.url = line.split()[-1]
+        self.host, port = re.search(r"//([^:]+):(\d+)", line).groups()
+        self.port = int(port)
+        self.props = self.get("/props")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.communicate()
+
+    def connection(self):
+        return http.client.HTTPConnection(self.host, self.port, timeout=600)
+
+    def get(self, path):
+        connection = self.connection()
+        connection.request("GET", path)
+        body = json.loads(connection.getresponse().read())
+        connection.close()
+        return body
 
     def prompt(self, tokens, salt):
         """Token ids that begin with `salt`, so that no two prompts share a prefix."""
         return [5 + (salt * 7919 + i * 31 + (i * i) % 97) % (self.props["vocabulary"] - 300) for i in range(tokens)]
 
     def stream(self, prompt, tokens, stop=None):
-        """Times of the pieces of an answer, from sending on."""
-        begin = time.perf_counter()
+        """When the request was sent and when each token came."""
+        connection = self.connection()
+        body = json.dumps({"prompt": prompt, "max_tokens": tokens, "seed": 1, "ignore_eos": True, "stream": True,
+                           "logprobs": 0})
+        sent = time.perf_counter()
+        connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        if answer.status != 200:
+            raise RuntimeError(f"{answer.status} {answer.read()[:300]}")
         times = []
-        answer = self.request("POST", "/v1/completions", {
-            "prompt": prompt, "max_tokens": tokens, "seed": 1, "ignore_eos": True, "stream": True, "logprobs": 0})
-        with answer:
-            for line in answer:
-                if line.startswith(b"data: {"):
-                    times.append(time.perf_counter() - begin)
-                if stop and stop.is_set():
-                    break
-        return times
+        for line in answer:
+            if line.startswith(b"data: {"):
+                times.append(time.perf_counter())
+            if stop and stop.is_set():
+                break
+        connection.close()
+        return sent, times
+
+    def first_token(self, prompt):
+        sent, times = self.stream(prompt, 1)
+        return times[0] - sent
+
+
+class Streams:
+    """`count` streams that decode until they are stopped."""
+
+    def __init__(self, server, count, tokens, salt):
+        self.stop = threading.Event()
+        self.times = [[] for _ in range(count)]
+
+        def decode(i):
+            self.times[i] = server.stream(server.prompt(32, salt + i), tokens, self.stop)[1]
+        self.threads = [threading.Thread(target=decode, args=(i,)) for i in range(count)]
+        for t in self.threads:
+            t.start()
+
+    def end(self):
+        self.stop.set()
+        return self.join()
+
+    def join(self):
+        for t in self.threads:
+            t.join()
+        return self.times
 
 
 def percentile(values, share):
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
-def gaps(times):
-    return [b - a for a, b in zip(times, times[1:])]
+def spread(values):
+    return {"median": statistics.median(values), "low": min(values), "high": max(values)}
 
 
-def beside_a_long_prompt(server, a):
+def ladder(a):
+    """`bench serve` and `bench steps` in turn at the same number of streams, with the same lengths."""
+    context = a.prompt + a.new + 32
+    out = []
+    with Server(a, "--np", str(max(a.clients)), "-c", str(context)) as server:
+        threads = ["--threads", str(a.threads)] if a.threads else []
+        for clients in a.clients:
+            steps, served, whole_steps, whole, gaps, first = [], [], [], [], [], []
+            for _ in range(a.rounds):
+                alone = json.loads(subprocess.check_output(
+                    [a.cohort, "bench", "steps", "-m", a.model, "-npp", str(a.prompt), "-ntg", str(a.new), "-npl",
+                     str(clients), "-r", "1", "-o", "json", *threads], stderr=subprocess.DEVNULL))["points"][0]
+                steps.append(alone["decode_tokens_per_second"])
+                whole_steps.append(clients * a.new / (alone["prefill_seconds"] + alone["decode_seconds"]))
+                level = json.loads(subprocess.check_output(
+                    [a.cohort, "bench", "serve", "--url", server.url, "--concurrency", str(clients), "--prompt-tokens",
+                     str(a.prompt), "--max-tokens", str(a.new), "--repeats", "1", "-o", "json"],
+                    stderr=subprocess.DEVNULL))[0]
+                if level["failed"]:
+                    raise RuntimeError(level["failure"])
+                served.append(level["decode_tok_s"]["median"])
+                whole.append(level["whole_tok_s"]["median"])
+                gaps.append(1e3 * level["gap_p99_s"])
+                first.append(1e3 * level["ttft_mean_s"])
+            out.append({"clients": clients, "steps_tok_s": spread(steps), "server_tok_s": spread(served),
+                        "ratio": statistics.median(s / t for s, t in zip(served, steps)),
+                        "steps_with_prompts_tok_s": spread(whole_steps), "server_with_prompts_tok_s": spread(whole),
+                        "ratio_with_prompts": statistics.median(s / t for s, t in zip(whole, whole_steps)),
+                        "ttft_mean_ms": statistics.median(first), "gap_p99_ms": statistics.median(gaps)})
+            print(f"{clients} clients: {out[-1]}", file=sys.stderr, flush=True)
+    return out
+
+
+def beside_a_long_prompt(a):
     """`streams` decode; a long prompt comes; while it is read, short ones come."""
-    stop = threading.Event()
-    results = [None] * a.streams
-    def decode(i):
-        results[i] = server.stream(server.prompt(32, 100 + i), a.room, stop)
-    threads = [threading.Thread(target=decode, args=(i,)) for i in range(a.streams)]
-    for t in threads:
-        t.start()
-    time.sleep(a.settle)
-    before = time.perf_counter()
-    quiet = json.load(server.request("GET", "/stats"))["last_step"]["seconds"]
-    long_times = []
-    reader = threading.Thread(target=lambda: long_times.extend(server.stream(server.prompt(a.long, 1), 2)))
-    reader.start()
-    time.sleep(0.05)
-    short, steps = [], []
-    while not long_times and len(short) < 20:
-        short.append(server.stream(server.prompt(a.short, 1000 + len(short)), 1)[0])
-        steps.append(json.load(server.request("GET", "/stats"))["last_step"]["seconds"])
-    read = time.perf_counter() - before
-    reader.join()
-    stop.set()
-    for t in threads:
-        t.join()
-    # Only gaps while the long prompt was being read.
-    during = [g for times in results for g, end in zip(gaps(times), times[1:]) if a.settle <= end <= a.settle + read]
-    return {"streams": a.streams, "long_prompt": a.long, "short_prompt": a.short, "step_alone_ms": 1e3 * quiet,
-            "step_beside_ms": 1e3 * statistics.median(steps) if steps else None, "long_ttft_s": long_times[0],
-            "short_ttft_ms": [round(1e3 * s, 1) for s in short],
-            "short_ttft_median_ms": 1e3 * statistics.median(short) if short else None,
+    with Server(a, "--np", str(a.streams + 2), "-c", str(a.long + 64)) as server:
+        alone = statistics.median(server.first_token(server.prompt(a.short, 900 + i)) for i in range(5))
+        streams = Streams(server, a.streams, a.long, 100)
+        time.sleep(a.settle)
+        step_alone = server.get("/stats")["last_step"]["seconds"]
+        long_times = []
+        begin = time.perf_counter()
+        reader = threading.Thread(target=lambda: long_times.extend(server.stream(server.prompt(a.long, 1), 2)[1]))
+        reader.start()
+        time.sleep(0.05)
+        short, steps = [], []
+        while not long_times and len(short) < 40:
+            short.append(server.first_token(server.prompt(a.short, 1000 + len(short))))
+            steps.append(server.get("/stats")["last_step"]["seconds"])
+            time.sleep(0.05)
+        reader.join()
+        times = streams.end()
+    end = long_times[0]
+    during = [after - before for one in times for before, after in zip(one, one[1:]) if begin <= before and after <= end]
+    step = statistics.median(steps)
+    return {"streams": a.streams, "long_prompt": a.long, "short_prompt": a.short, "step_alone_ms": 1e3 * step_alone,
+            "step_beside_ms": 1e3 * step, "long_ttft_s": end - begin, "shorts": len(short),
+            "short_ttft_alone_ms": 1e3 * alone, "short_ttft_ms": {k: 1e3 * v for k, v in spread(short).items()},
+            "short_ttft_bound_ms": 1e3 * (3 * step + alone), "gaps": len(during),
             "gap_median_ms": 1e3 * statistics.median(during), "gap_p99_ms": 1e3 * percentile(during, 0.99),
             "gap_p99_by_median": percentile(during, 0.99) / statistics.median(during)}
 
 
-def decode_rate(server, a, salt):
-    """Tokens a second of all streams while all decode."""
-    results = [None] * a.streams
-    def decode(i):
-        results[i] = (time.perf_counter(), server.stream(server.prompt(32, salt + i), a.tokens))
-    threads = [threading.Thread(target=decode, args=(i,)) for i in range(a.streams)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    absolute = [[begin + t for t in times] for begin, times in results]
-    first, last = max(times[0] for times in absolute), min(times[-1] for times in absolute)
-    return sum(1 for times in absolute for t in times if first < t <= last) / (last - first)
+def rate(times, since, until):
+    return sum(since < t <= until for one in times for t in one) / (until - since)
 
 
-def idle_and_queued(server, a):
-    slots = server.props["capacity"]["streams"]
-    a_rate, loaded = [], []
-    for round_ in range(3):
-        a_rate.append(decode_rate(server, a, 2000 + 100 * round_))
-        idle = [socket.create_connection((server.address.hostname, server.address.port)) for _ in range(a.idle)]
-        for s in idle:
-            s.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-        # The queue behind the running streams: long requests that fill every other slot would change the batch, so
-        # as many streams as there are slots decode, and the rest waits.
-        queued = []
-        if a.streams == slots:
-            rate = []
-            worker = threading.Thread(target=lambda: rate.append(decode_rate(server, a, 3000 + 100 * round_)))
-            worker.start()
-            time.sleep(0.3)
-            body = json.dumps({"prompt": server.prompt(8, 5), "max_tokens": 1, "stream": True}).encode()
-            for _ in range(a.queued):
-                s = socket.create_connection((server.address.hostname, server.address.port))
-                s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-                          b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
-                queued.append(s)
-            waiting = json.load(server.request("GET", "/stats"))["waiting"]
-            worker.join()
-            loaded += rate
-        else:
-            waiting = 0
-            loaded.append(decode_rate(server, a, 3000 + 100 * round_))
-        for s in idle + queued:
-            s.close()
-        time.sleep(0.5)
-    return {"streams": a.streams, "idle": a.idle, "queued": waiting, "alone_tok_s": statistics.median(a_rate),
-            "loaded_tok_s": statistics.median(loaded), "ratio": statistics.median(loaded) / statistics.median(a_rate)}
+def cost_of_connections(a, queued):
+    """Decoding of `streams` with and without other connections, in turn: idle ones, or requests that wait."""
+    without, having, waiting = [], [], 0
+    with Server(a, "--np", str(a.streams), "-c", "2048", "--queue", str(max(a.queued, 1))) as server:
+        for round_ in range(a.rounds):
+            for with_others in (False, True) if round_ % 2 == 0 else (True, False):
+                streams = Streams(server, a.streams, 2000, 2000 + 100 * round_)
+                time.sleep(a.settle)
+                others = []
+                if with_others:
+                    body = json.dumps({"prompt": server.prompt(8, 5), "max_tokens": 1}).encode()
+                    text = (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                            b"Content-Length: %d\r\n\r\n" % len(body) + body) if queued else (
+                                b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+                    for _ in range(a.queued if queued else a.idle):
+                        s = socket.create_connection((server.host, server.port))
+                        s.sendall(text)
+                        others.append(s)
+                    waiting = server.get("/stats")["waiting"]
+                # They are there now; what their coming cost is not what they cost.
+                time.sleep(0.3)
+                since = time.perf_counter()
+                time.sleep(a.seconds)
+                until = time.perf_counter()
+                times = streams.end()
+                (having if with_others else without).append(rate(times, since, until))
+                for s in others:
+                    s.close()
+                while server.get("/stats")["running"] or server.get("/stats")["waiting"]:
+                    time.sleep(0.05)
+    out = {"streams": a.streams, "without_tok_s": spread(without), "with_tok_s": spread(having),
+           "ratio": statistics.median(having) / statistics.median(without)}
+    return out | ({"queued": waiting} if queued else {"idle": a.idle})
 
 
-def warm_prefix(server, a):
+def warm_prefix(a):
     cold, warm = [], []
-    for salt in range(3):
-        prefix = server.prompt(a.prefix, 5000 + salt)
-        cold.append(server.stream(prefix + server.prompt(16, 1), 1)[0])
-        warm += [server.stream(prefix + server.prompt(16, 2 + k), 1)[0] for k in range(3)]
-    return {"prefix": a.prefix, "cold_ttft_ms": 1e3 * statistics.median(cold), "warm_ttft_ms": 1e3 * statistics.median(warm),
+    with Server(a, "--np", "4", "-c", str(a.prefix + 64)) as server:
+        server.first_token(server.prompt(64, 4999))
+        for salt in range(a.rounds):
+            prefix = server.prompt(a.prefix, 5000 + salt)
+            cold.append(server.first_token(prefix + server.prompt(16, 1)))
+            warm += [server.first_token(prefix + server.prompt(16, 2 + k)) for k in range(3)]
+    return {"prefix": a.prefix, "cold_ttft_ms": {k: 1e3 * v for k, v in spread(cold).items()},
+            "warm_ttft_ms": {k: 1e3 * v for k, v in spread(warm).items()},
             "times_lower": statistics.median(cold) / statistics.median(warm)}
 
 
 def main():
     p = argparse.ArgumentParser()
-    p.add_argument("url")
-    p.add_argument("--only", default="long,idle,warm")
+    p.add_argument("cohort")
+    p.add_argument("model")
+    p.add_argument("what", choices=("ladder", "long", "idle", "queued", "warm"))
+    p.add_argument("--clients", type=lambda text: [int(n) for n in text.split(",")], default=[1, 2, 4, 8, 16, 32])
     p.add_argument("--settle", type=float, default=1.0)
-    for name, value in (("long", 4000), ("short", 16), ("prefix", 2000), ("streams", 4), ("idle", 500), ("queued", 200),
-                        ("tokens", 128), ("room", 1500)):
+    p.add_argument("--seconds", type=float, default=3.0)
+    for name, value in (("rounds", 3), ("prompt", 128), ("new", 192), ("threads", 0), ("long", 4000), ("short", 16),
+                        ("prefix", 2000), ("streams", 4), ("idle", 500), ("queued", 200)):
         p.add_argument(f"--{name}", type=int, default=value)
     a = p.parse_args()
-    server = Server(a.url)
-    out = {"model": server.props["model"], "device": server.props["device"]}
-    for name, measure in (("long", beside_a_long_prompt), ("idle", idle_and_queued), ("warm", warm_prefix)):
-        if name in a.only.split(","):
-            out[name] = measure(server, a)
-    print(json.dumps(out, indent=1))
+    measure = {"ladder": ladder, "long": beside_a_long_prompt, "idle": lambda a: cost_of_connections(a, False),
+               "queued": lambda a: cost_of_connections(a, True), "warm": warm_prefix}
+    print(json.dumps(measure[a.what](a), indent=1))
 
 
 main()

@@ -75,9 +75,10 @@ void print_start(const server::Server& server, const server::ServerOptions& o) {
   std::fflush(stdout);
 }
 
+/// 2 for a value that was given wrong, as for flags that cannot be read; 1 for everything else.
 int failed(const Error& error) {
   fmt::print(stderr, "cohort serve: {}\n", error.message);
-  return 1;
+  return error.code == ErrorCode::invalid_argument ? 2 : 1;
 }
 
 /// What "% of memory speed" is measured against; 0 where it is not known (a device's own memory is not measured).
@@ -135,6 +136,10 @@ void add_serve_command(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_option("--api-key", o->service.api_key, "Clients must send this key (Authorization: Bearer KEY)")
       ->type_name("KEY")
+      ->check([](const std::string& key) {
+        return key.empty() ? std::string("the key is empty, so everybody would have it; give one, or leave the flag out")
+                           : std::string();
+      })
       ->envname("COHORT_API_KEY");
   command->add_option("--alias", o->service.alias, "The model's name in the API")->type_name("NAME");
   command
@@ -159,7 +164,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
   command
       ->add_option("--prefill-stall-ms", o->engine.prefill_stall_ms,
                    "How much longer a step of running streams may take because others' prompts are read (0: as long as "
-                   "the step itself takes)")
+                   "the step itself takes, or longer when more prompts wait than streams run)")
       ->type_name("MS")
       ->check(number(0, 60000))
       ->capture_default_str();

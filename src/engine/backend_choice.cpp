@@ -72,6 +72,11 @@ Expected<void> check_options(const EngineOptions& options) {
   COHORT_TRY(in_range("the number of streams (-np)", options.max_streams, 1, kMaxStreams));
   COHORT_TRY(in_range("the number of prompt rows a step (--prefill-rows)", options.prefill_rows, 1, kMaxPrefillRows));
   COHORT_TRY(in_range("the context (-c)", options.context, 0, kMaxContextOption));
+  if (options.context == 1) {
+    return fail(ErrorCode::invalid_argument,
+                "the context (-c) is 1; expected at least 2, one position for a prompt and one for an answer, or 0 for "
+                "what the model was made for");
+  }
   COHORT_TRY(in_range("the number of KV positions (--kv-positions)", options.kv_positions, 0, kMaxKvPositions));
   COHORT_TRY(parse_device(options.device));
   COHORT_TRY(parse_isa(options.isa));

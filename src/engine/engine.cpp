@@ -123,11 +123,9 @@ Expected<StepStats> Engine::Impl::run_one_by_one(const Batch& batch) {
 
 /// The next token of a sequence whose logits are `row`.
 Expected<Sample> Engine::Impl::sample_one(Sequence& s, std::span<const float> row) const {
-  // The sampler overwrites its row, so it gets a copy: last_logits() stays what the model said.
-  std::vector<float> logits_copy(row.begin(), row.end());
   const auto position = static_cast<uint32_t>(s.size());
-  if (s.constraint == nullptr) return sample(logits_copy, s.request.sampling, s.tokens, position);
-  std::vector<uint64_t> mask((logits_copy.size() + 63) / 64);
+  if (s.constraint == nullptr) return sample(row, s.request.sampling, s.tokens, position);
+  std::vector<uint64_t> mask((row.size() + 63) / 64);
   COHORT_TRY(s.constraint->allowed(mask));
   for (const int32_t token : s.request.end_tokens) {
     if (token < 0 || token >= vocabulary()) continue;
@@ -135,7 +133,7 @@ Expected<Sample> Engine::Impl::sample_one(Sequence& s, std::span<const float> ro
     uint64_t& word = mask[static_cast<size_t>(token) / 64];
     word = s.constraint->may_end() ? word | bit : word & ~bit;
   }
-  return sample(logits_copy, s.request.sampling, s.tokens, position, mask);
+  return sample(row, s.request.sampling, s.tokens, position, mask);
 }
 
 /// The next token of each of `sequences` (indices of running ones whose last row has run). Each depends on its own row

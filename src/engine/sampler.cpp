@@ -1,12 +1,14 @@
 #include "engine/sampler.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <unordered_map>
 
 #include "base/result.h"
 #include "base/rng.h"
 #include "engine/limits.h"
+#include "engine/sampler_exp.h"
 #include "numerics/functions.h"
 
 namespace cohort {
@@ -31,14 +33,46 @@ bool by_token(const Candidate& a, const Candidate& b) {
 class Allowed {
  public:
   explicit Allowed(std::span<const uint64_t> mask) : mask_(mask) {}
+  bool all() const { return mask_.empty(); }
   bool operator()(size_t token) const { return mask_.empty() || (mask_[token / 64] >> (token % 64) & 1) != 0; }
 
  private:
   std::span<const uint64_t> mask_;
 };
 
+/// Inner loops of this many steps become vector instructions.
+constexpr size_t kLanes = 16;
+
+/// The first NaN, or logits.size().
+size_t find_nan(std::span<const float> logits) {
+  size_t i = 0;
+  for (; i + kLanes <= logits.size(); i += kLanes) {
+    uint32_t any = 0;
+    for (size_t lane = 0; lane < kLanes; ++lane)
+      any |= static_cast<uint32_t>(logits[i + lane] != logits[i + lane]);  // only a NaN differs from itself
+    if (any != 0) break;
+  }
+  while (i < logits.size() && !std::isnan(logits[i])) ++i;
+  return i;
+}
+
+/// The first of the largest.
+int32_t argmax(std::span<const float> logits) {
+  std::array<float, kLanes> top;
+  top.fill(logits[0]);
+  size_t i = 0;
+  for (; i + kLanes <= logits.size(); i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane)
+      top[lane] = logits[i + lane] > top[lane] ? logits[i + lane] : top[lane];
+  }
+  float most = std::ranges::max(top);
+  for (; i < logits.size(); ++i) most = std::max(most, logits[i]);
+  return static_cast<int32_t>(std::ranges::find(logits, most) - logits.begin());
+}
+
 /// The allowed token with the largest logit; -1 when none is allowed.
 int32_t argmax(std::span<const float> logits, Allowed allowed) {
+  if (allowed.all()) return argmax(logits);
   int32_t best = -1;
   for (size_t i = 0; i < logits.size(); ++i) {
     if (!allowed(i)) continue;
@@ -129,19 +163,87 @@ void report_logprobs(std::span<const float> logits, int32_t wanted, Sample& samp
   }
 }
 
+/// The largest logit wins, as the model gave them.
+bool plain_greedy(const SamplingParams& p) {
+  return p.temperature == 0.0F && p.logit_bias.empty() && p.repeat_penalty == 1.0F && p.frequency_penalty == 0.0F &&
+         p.presence_penalty == 0.0F;
+}
+
+/// The fastest that this machine has; the bits are the same.
+void exp_of(std::span<float> values, float maximum) {
+  static const ExpBelow best = exp_below(best_isa());
+  best(values, maximum);
+}
+
+/// draw() when every token may be chosen; `values` [vocabulary] are logits and become weights.
+int32_t draw_from_all(std::span<float> values, float u) {
+  const float maximum = values[static_cast<size_t>(argmax(values))];
+  // Every logit is -inf (a bias may do that): nothing is more likely than anything else.
+  if (maximum == -numerics::ScalarOps::infinity()) return 0;
+  exp_of(values, maximum);
+  // Four chunks side by side: each is a chain of additions that wait for each other.
+  constexpr size_t kSide = 4, kSize = kChunk;
+  std::vector<float> sums((values.size() + kSize - 1) / kSize);
+  size_t chunk = 0;
+  for (; (chunk + kSide) * kSize <= values.size(); chunk += kSide) {
+    std::array<float, kSide> four{};
+    for (size_t i = 0; i < kSize; ++i) {
+      for (size_t k = 0; k < kSide; ++k) four[k] += values[(chunk + k) * kSize + i];
+    }
+    std::ranges::copy(four, sums.begin() + static_cast<std::ptrdiff_t>(chunk));
+  }
+  for (; chunk < sums.size(); ++chunk) {
+    for (const float value : values.subspan(chunk * kSize, std::min(kSize, values.size() - chunk * kSize)))
+      sums[chunk] += value;
+  }
+  float total = 0;
+  for (const float sum : sums) total += sum;
+  const float target = u * total;
+  float running = 0;
+  for (size_t c = 0; c < sums.size(); ++c) {
+    if (running + sums[c] > target) {
+      const size_t end = std::min((c + 1) * kSize, values.size());
+      for (size_t i = c * kSize; i < end; ++i) {
+        running += values[i];
+        if (running > target) return static_cast<int32_t>(i);
+      }
+      return static_cast<int32_t>(end - 1);  // the chunk's sum may round above its running sum
+    }
+    running += sums[c];
+  }
+  return static_cast<int32_t>(values.size() - 1);
+}
+
+/// The most likely candidates, sorted by before(), up to the one with which their sum reaches `limit`. Sorts no more
+/// than is wanted: few tokens have nearly all of the probability.
+void keep_most_likely(std::vector<Candidate>& candidates, float limit) {
+  constexpr size_t kFirst = 128, kGrowth = 4;
+  float running = 0;
+  size_t kept = 0, sorted = 0;
+  for (size_t next = kFirst; kept < candidates.size() && (kept == 0 || running < limit); ++kept) {
+    if (kept == sorted) {
+      const auto begin = candidates.begin() + static_cast<std::ptrdiff_t>(sorted);
+      sorted = std::min(candidates.size(), sorted + next);
+      next *= kGrowth;
+      const auto end = candidates.begin() + static_cast<std::ptrdiff_t>(sorted);
+      if (end != candidates.end()) std::nth_element(begin, end, candidates.end(), before);
+      std::sort(begin, end, before);
+    }
+    running += candidates[kept].value;
+  }
+  candidates.resize(kept);
+}
+
 /// From the logits, divided by the temperature, that top_k left: ascending by token, at least one.
 int32_t choose_from(std::vector<Candidate> candidates, const SamplingParams& p, uint32_t position) {
   const float maximum = std::min_element(candidates.begin(), candidates.end(), before)->value;
-  // Every logit is -inf (a bias may do that): nothing is more likely than anything else.
   if (maximum == -numerics::ScalarOps::infinity()) return candidates.front().token;
-  for (Candidate& candidate : candidates) candidate.value = numerics::exp(candidate.value - maximum);
+  std::vector<float> weights(candidates.size());
+  std::ranges::transform(candidates, weights.begin(), &Candidate::value);
+  exp_of(weights, maximum);
+  for (size_t i = 0; i < weights.size(); ++i) candidates[i].value = weights[i];
   if (p.top_p < 1.0F) {
-    const float limit = p.top_p * ChunkedSum(candidates).total;
-    std::sort(candidates.begin(), candidates.end(), before);
-    float running = 0;
-    size_t kept = 0;
-    while (kept < candidates.size() && (kept == 0 || running < limit)) running += candidates[kept++].value;
-    candidates.resize(kept);
+    keep_most_likely(candidates, p.top_p * ChunkedSum(candidates).total);
     std::sort(candidates.begin(), candidates.end(), by_token);
   }
   if (p.min_p > 0.0F) std::erase_if(candidates, [&](const Candidate& candidate) { return candidate.value < p.min_p; });
@@ -149,14 +251,21 @@ int32_t choose_from(std::vector<Candidate> candidates, const SamplingParams& p, 
 }
 
 /// -1 when nothing is allowed.
-int32_t choose(std::span<float> logits, const SamplingParams& p, std::span<const int32_t> tokens, uint32_t position,
-               Allowed allowed) {
+int32_t choose(std::span<const float> given, const SamplingParams& p, std::span<const int32_t> tokens,
+               uint32_t position, Allowed allowed) {
+  if (plain_greedy(p)) return argmax(given, allowed);
+  std::vector<float> copy(given.begin(), given.end());
+  const std::span<float> logits(copy);
   for (const auto& [token, bias] : p.logit_bias) logits[static_cast<size_t>(token)] += bias;
   apply_penalties(logits, p, tokens);
   if (p.temperature == 0.0F) return argmax(logits, allowed);
-  for (float& logit : logits) logit = logit / p.temperature;
-
+  if (p.temperature != 1.0F) {
+    for (float& logit : logits) logit = logit / p.temperature;
+  }
   const size_t keep = p.top_k > 0 ? std::min(logits.size(), static_cast<size_t>(p.top_k)) : logits.size();
+  if (keep == logits.size() && p.top_p >= 1.0F && p.min_p <= 0.0F && allowed.all())
+    return draw_from_all(logits, uniform(p.seed, position, 0, p.stream));
+
   std::vector<Candidate> candidates;
   if (keep < logits.size()) {
     candidates = largest(logits, keep, allowed);
@@ -198,24 +307,20 @@ Expected<void> check(const SamplingParams& p, int32_t vocabulary) {
   return {};
 }
 
-Expected<Sample> sample(std::span<float> logits, const SamplingParams& params, std::span<const int32_t> tokens,
+Expected<Sample> sample(std::span<const float> logits, const SamplingParams& params, std::span<const int32_t> tokens,
                         uint32_t position, std::span<const uint64_t> allowed) {
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (std::isnan(logits[i])) {
-      return fail(ErrorCode::internal,
-                  "the logit of token {} at position {} is not a number: the weights hold NaN or Inf, or overflow", i,
-                  position);
-    }
+  if (const size_t nan = find_nan(logits); nan < logits.size()) {
+    return fail(ErrorCode::internal,
+                "the logit of token {} at position {} is not a number: the weights hold NaN or Inf, or overflow", nan,
+                position);
   }
   Sample out;
-  std::vector<float> original;
-  if (params.logprobs >= 0) original.assign(logits.begin(), logits.end());
   out.token = choose(logits, params, tokens, position, Allowed(allowed));
   if (out.token < 0) {
     return fail(ErrorCode::internal, "no token is allowed at position {}: the constraint of this text has a dead end",
                 position);
   }
-  if (params.logprobs >= 0) report_logprobs(original, params.logprobs, out);
+  if (params.logprobs >= 0) report_logprobs(logits, params.logprobs, out);
   return out;
 }
 

@@ -15,10 +15,10 @@ namespace cohort {
 /// Refuses values outside of their range; `vocabulary` bounds the ids of logit_bias. The message names the field.
 Expected<void> check(const SamplingParams& params, int32_t vocabulary);
 
-/// logits [vocabulary] (overwritten); `tokens`: the sequence so far, prompt included; `position` of the token that is
+/// logits [vocabulary]; `tokens`: the sequence so far, prompt included; `position` of the token that is
 /// chosen; `allowed`: bit t % 64 of [t / 64] for every token that may be chosen, empty for all. Errors: internal when
 /// the logits hold a NaN (the weights are broken), so that nothing is invented silently.
-Expected<Sample> sample(std::span<float> logits, const SamplingParams& params, std::span<const int32_t> tokens,
+Expected<Sample> sample(std::span<const float> logits, const SamplingParams& params, std::span<const int32_t> tokens,
                         uint32_t position, std::span<const uint64_t> allowed = {});
 
 /// The same choice from the row's largest logits alone (Backend::run_top()); nothing when it could depend on others:

@@ -1,12 +1,16 @@
 #include "engine/sampler.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
 #include "base/rng.h"
+#include "engine/sampler_exp.h"
+#include "numerics/functions.h"
 
 namespace cohort {
 namespace {
@@ -228,6 +232,103 @@ TEST(Sampler, TheLargestLogitsAloneDoNotDecideWhatDependsOnOthers) {
   std::vector<float> close(100, low);
   close[50] = std::nextafter(low, 2.0F);
   EXPECT_FALSE(sample_top(largest(close, 64), hot, 0));
+}
+
+/// docs/NUMERICS.md, rule 8, as it is written: one token after another, everything sorted.
+int32_t pick_plainly(std::vector<float> logits, const SamplingParams& p, uint32_t position) {
+  std::vector<std::pair<int32_t, float>> candidates;  // ascending by token
+  float maximum = -kInfinity;
+  for (float& logit : logits) {
+    logit = logit / p.temperature;
+    maximum = std::max(maximum, logit);
+  }
+  for (size_t i = 0; i < logits.size(); ++i)
+    candidates.emplace_back(static_cast<int32_t>(i), numerics::exp(logits[i] - maximum));
+  const auto sums = [&] {
+    std::vector<float> out;
+    int32_t chunk = -1;
+    for (const auto& [token, value] : candidates) {
+      if (token / 256 != chunk) out.push_back(0);
+      chunk = token / 256;
+      out.back() += value;
+    }
+    return out;
+  };
+  const auto total = [&] {
+    float out = 0;
+    for (const float sum : sums()) out += sum;
+    return out;
+  };
+  if (p.top_p < 1) {
+    const float limit = p.top_p * total();
+    std::ranges::sort(candidates, [](const auto& a, const auto& b) {
+      return a.second != b.second ? a.second > b.second : a.first < b.first;
+    });
+    float running = 0;
+    size_t kept = 0;
+    while (kept < candidates.size() && (kept == 0 || running < limit)) running += candidates[kept++].second;
+    candidates.resize(kept);
+    std::ranges::sort(candidates);
+  }
+  const float target = uniform(p.seed, position, 0, p.stream) * total();
+  float before = 0;
+  size_t i = 0;
+  for (const float sum : sums()) {
+    const int32_t chunk = candidates[i].first / 256;
+    float running = before;
+    for (; i < candidates.size() && candidates[i].first / 256 == chunk; ++i) {
+      running += candidates[i].second;
+      if (before + sum > target && running > target) return candidates[i].first;
+    }
+    if (before + sum > target) return candidates[i - 1].first;
+    before += sum;
+  }
+  return candidates.back().first;
+}
+
+TEST(Sampler, FastPathsChooseWhatTheDefinitionChooses) {
+  for (const size_t vocabulary : {1U, 7U, 255U, 1024U, 3001U}) {
+    for (const float top_p : {1.0F, 0.999F, 0.9F, 0.3F, 0.0F}) {
+      for (const float spread : {0.0F, 1.0F, 12.0F}) {
+        for (uint32_t position = 0; position < 25; ++position) {
+          std::vector<float> logits(vocabulary);
+          for (size_t i = 0; i < vocabulary; ++i)
+            logits[i] = spread * (uniform(9, static_cast<uint32_t>(i), position, 0) - 0.5F);
+          SamplingParams p = plain();
+          p.top_p = top_p;
+          p.temperature = position % 2 == 0 ? 1.0F : 0.7F;
+          p.seed = 77;
+          EXPECT_EQ(pick(logits, p, {0}, position), pick_plainly(logits, p, position))
+              << vocabulary << " tokens, top_p " << top_p << ", spread " << spread << ", position " << position;
+        }
+      }
+    }
+  }
+}
+
+TEST(Sampler, NanIsFoundWhereverItIs) {
+  for (size_t at = 0; at < 100; ++at) {
+    std::vector<float> logits(100, 1.0F);
+    logits[at] = std::numeric_limits<float>::quiet_NaN();
+    const auto result = sample(logits, plain(), std::vector<int32_t>{0}, 1);
+    ASSERT_FALSE(result.has_value());
+    EXPECT_NE(result.error().message.find(fmt::format("token {} ", at)), std::string::npos);
+  }
+}
+
+TEST(ExpBelow, EveryInstructionSetGivesTheBitsOfTheDefinition) {
+  std::vector<float> values;
+  for (uint32_t i = 0; i < 5003; ++i) values.push_back(-110 * uniform(3, i, 0, 0));
+  values[17] = -kInfinity;
+  values[4999] = 0;
+  for (const Isa isa : available_isas()) {
+    std::vector<float> got = values;
+    exp_below(isa)(got, 1.5F);
+    for (size_t i = 0; i < values.size(); ++i) {
+      EXPECT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(numerics::exp(values[i] - 1.5F)))
+          << isa_name(isa) << " " << values[i];
+    }
+  }
 }
 
 }  // namespace

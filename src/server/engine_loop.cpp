@@ -52,7 +52,7 @@ class Rate {
 /// A sequence between submission and its last event.
 struct EngineLoop::Flight {
   Ticket ticket = 0;
-  EventHandler handler;
+  std::shared_ptr<const EventHandler> handler;
   Clock::time_point submitted, first, last;
   int64_t generated = 0;
 };
@@ -81,12 +81,15 @@ struct EngineLoop::Shared {
   // The engine thread's own.
   std::unordered_map<SequenceId, Flight> flights;
   std::unordered_map<Ticket, SequenceId> ids;
+  Deliver deliver;
+  std::vector<std::pair<std::shared_ptr<const EventHandler>, TokenEvent>> ready;  // events to hand over
 
   std::thread thread;
 };
 
-EngineLoop::EngineLoop(std::unique_ptr<Engine> engine, size_t queue_limit)
+EngineLoop::EngineLoop(std::unique_ptr<Engine> engine, size_t queue_limit, Deliver deliver)
     : engine_(std::move(engine)), shared_(std::make_unique<Shared>()) {
+  shared_->deliver = std::move(deliver);
   shared_->view.capacity = engine_->capacity();
   shared_->limit = static_cast<size_t>(shared_->view.capacity.max_streams) + queue_limit;
   shared_->thread = std::thread([this] { work(); });
@@ -207,13 +210,13 @@ void EngineLoop::apply_commands() {
       event.finish = FinishReason::failed;
       event.error = id.error();
       event.sequence = s.ticket;
-      s.handler(event);
+      shared_->ready.emplace_back(std::make_shared<const EventHandler>(std::move(s.handler)), std::move(event));
       const std::scoped_lock lock(shared_->mutex);
       --shared_->in_flight;
       continue;
     }
     shared_->ids[s.ticket] = *id;
-    shared_->flights[*id] = {s.ticket, std::move(s.handler), s.time, {}, {}, 0};
+    shared_->flights[*id] = {s.ticket, std::make_shared<const EventHandler>(std::move(s.handler)), s.time, {}, {}, 0};
   }
   for (const Ticket ticket : cancellations) {
     const auto found = shared_->ids.find(ticket);
@@ -223,7 +226,15 @@ void EngineLoop::apply_commands() {
     event.finish = FinishReason::cancelled;
     end(ticket, event);
   }
-  if (!cancellations.empty() || engine_->idle()) publish({});
+  if (!cancellations.empty() || engine_->idle()) publish({}, 0);
+  hand_over();
+}
+
+void EngineLoop::hand_over() {
+  if (shared_->ready.empty()) return;
+  shared_->deliver([events = std::exchange(shared_->ready, {})] {
+    for (const auto& [handler, event] : events) (*handler)(event);
+  });
 }
 
 /// Forgets a sequence that has ended.
@@ -256,7 +267,7 @@ void EngineLoop::end(Ticket ticket, const TokenEvent& event) {
   shared_->ids.erase(id);
 }
 
-void EngineLoop::deliver(const TokenEvent& event) {
+void EngineLoop::deliver(TokenEvent event) {
   const auto found = shared_->flights.find(event.sequence);
   if (found == shared_->flights.end()) return;
   Flight& flight = found->second;
@@ -275,10 +286,9 @@ void EngineLoop::deliver(const TokenEvent& event) {
   }
   if (flight.generated++ == 0) flight.first = now;
   flight.last = now;
-  TokenEvent out = event;
-  out.sequence = flight.ticket;
-  flight.handler(out);
-  if (event.finish != FinishReason::none) end(flight.ticket, event);
+  event.sequence = flight.ticket;
+  const auto& handed = shared_->ready.emplace_back(flight.handler, std::move(event)).second;
+  if (handed.finish != FinishReason::none) end(flight.ticket, handed);
 }
 
 /// One step; false when the device failed.
@@ -292,8 +302,11 @@ bool EngineLoop::step() {
     }
     return false;
   }
-  for (const TokenEvent& event : report->events) deliver(event);
-  publish(*report);
+  const size_t tokens = report->events.size();
+  for (TokenEvent& event : report->events) deliver(std::move(event));
+  // In this order, so that who has an answer finds it ended in view(), too.
+  publish(*report, tokens);
+  hand_over();
   return true;
 }
 
@@ -313,19 +326,20 @@ void EngineLoop::fail_all(const Error& reason) {
     const auto& [id, flight] = *shared_->flights.begin();
     engine_->cancel(id);
     event.sequence = flight.ticket;
-    flight.handler(event);
+    shared_->ready.emplace_back(flight.handler, event);
     end(flight.ticket, event);
   }
   for (Shared::Submission& s : submissions) {
     event.sequence = s.ticket;
-    s.handler(event);
+    shared_->ready.emplace_back(std::make_shared<const EventHandler>(std::move(s.handler)), event);
   }
+  hand_over();
   const std::scoped_lock lock(shared_->mutex);
   shared_->in_flight -= submissions.size();
   if (shared_->in_flight == 0) shared_->idle.notify_all();
 }
 
-void EngineLoop::publish(const StepReport& report) {
+void EngineLoop::publish(const StepReport& report, size_t tokens) {
   const auto now = Clock::now();
   std::vector<SlotView> running;
   for (SequenceStatus& status : engine_->sequences()) {
@@ -361,7 +375,7 @@ void EngineLoop::publish(const StepReport& report) {
   shared_->routes.resize(report.routes.size());
   for (size_t i = 0; i < report.routes.size(); ++i) shared_->routes[i] += report.routes[i];
   shared_->rows.add(now, static_cast<double>(report.rows));
-  shared_->tokens.add(now, static_cast<double>(report.events.size()));
+  shared_->tokens.add(now, static_cast<double>(tokens));
 }
 
 }  // namespace cohort::server

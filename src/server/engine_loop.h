@@ -12,9 +12,13 @@
 
 namespace cohort::server {
 
-/// Called on the engine thread, once for each event of a sequence, in order; the last event's finish is not none. Must
-/// be quick, because every stream waits for it: post the event elsewhere.
+/// Called once for each event of a sequence, in order; the last event's finish is not none. Runs where the loop's
+/// `Deliver` runs it.
 using EventHandler = std::function<void(const TokenEvent&)>;
+
+/// Runs what it is given, one after another in order, on another thread: the events of a whole step at once, so that
+/// the engine's thread wakes one thread a step and makes no answers itself.
+using Deliver = std::function<void(std::function<void()>)>;
 
 /// Names a submitted sequence; never used twice.
 using Ticket = uint64_t;
@@ -41,7 +45,7 @@ struct LoopView {
 class EngineLoop {
  public:
   /// Starts the thread. `queue_limit`: sequences that may wait beyond those that the engine can run.
-  EngineLoop(std::unique_ptr<Engine> engine, size_t queue_limit);
+  EngineLoop(std::unique_ptr<Engine> engine, size_t queue_limit, Deliver deliver);
   /// As stop().
   ~EngineLoop();
   EngineLoop(const EngineLoop&) = delete;
@@ -51,8 +55,8 @@ class EngineLoop {
   /// queue" when it is full (try again later); cancelled while draining; internal when the device has failed.
   /// `handlers` has one entry for each request.
   Expected<std::vector<Ticket>> submit(std::vector<SequenceRequest> requests, std::vector<EventHandler> handlers);
-  /// Frees the sequence's pages before the next step. Its handler is not called any more after the engine thread has
-  /// seen this; unknown tickets are ignored.
+  /// Frees the sequence's pages before the next step; no further events are made for it, but some may be on their way.
+  /// Unknown tickets are ignored.
   void cancel(Ticket ticket);
 
   /// No new sequences from now on.
@@ -60,7 +64,8 @@ class EngineLoop {
   /// Waits until nothing is in flight; false after `timeout`.
   bool wait_idle(std::chrono::milliseconds timeout);
   bool idle() const;
-  /// Ends the thread; what was in flight fails (its handlers hear of it). Not to be called from a handler.
+  /// Ends the thread; what was in flight fails (its handlers hear of it if `Deliver` still runs anything). Not to be
+  /// called from a handler.
   void stop();
 
   LoopView view() const;
@@ -78,10 +83,11 @@ class EngineLoop {
   void work();
   void apply_commands();
   bool step();
-  void deliver(const TokenEvent& event);
+  void deliver(TokenEvent event);
+  void hand_over();
   void end(Ticket ticket, const TokenEvent& event);
   void fail_all(const Error& error);
-  void publish(const StepReport& report);
+  void publish(const StepReport& report, size_t tokens);
 
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Shared> shared_;

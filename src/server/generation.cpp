@@ -30,7 +30,8 @@ std::string call_id() {
 /// Markers of thoughts and calls that are special tokens: they are not part of the text unless asked for.
 std::vector<int32_t> special_markers(const text::Tokenizer& tokenizer) {
   std::vector<int32_t> out;
-  for (const char* marker : {"<think>", "</think>", "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<|python_tag|>"}) {
+  for (const char* marker : {"<think>", "</think>", "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<|python_tag|>",
+                             "<|tool_call>", "<tool_call|>", "<|\"|>", "<|channel>", "<channel|>"}) {
     const auto id = tokenizer.token_id(marker);
     if (id && tokenizer.is_special(*id)) out.push_back(*id);
   }
@@ -147,6 +148,10 @@ Expected<Plan> make_plan(const GenerationRequest& request, const Ready& ready, u
                                   request.add_generation_prompt, request.template_variables));
     const std::string_view source = ready.text.chat_template_source;
     plan.syntax.reasoning = reasons(source);
+    if (thinks_in_channels(source)) {
+      plan.syntax.thought = "<|channel>thought";
+      plan.syntax.thought_end = "<channel|>";
+    }
     plan.syntax.begins_reasoning = plan.syntax.reasoning && ends_in_thought(rendered);
     if (tools) {
       plan.syntax.tools = tools_of_template(source).format;
@@ -184,6 +189,7 @@ Generation::Generation(std::shared_ptr<Exchange> exchange, std::shared_ptr<const
   head_.id = fmt::format("{}-{:016x}", request_.api == Api::chat ? "chatcmpl" : "cmpl", random_number());
   head_.model = ready_->name;
   head_.created = unix_seconds();
+  prepare_chunks(head_);
 }
 
 void Generation::start(const std::shared_ptr<Exchange>& exchange, std::shared_ptr<const Ready> ready,
@@ -210,9 +216,8 @@ Expected<void> Generation::submit() {
     Answer& answer =
         answers_.emplace_back(Answer{Choice(ready_->text.tokenizer, request_.stop, logprobs(), spoken), 0, {}, {}, {}});
     if (!plan.syntax.plain()) answer.parser.emplace(plan.syntax);
-    // The events come on the engine's thread and leave it at once.
     handlers.emplace_back([self = shared_from_this(), i](const TokenEvent& event) {
-      self->exchange_->post([self, i, event] { self->push(i, event); });
+      self->exchange_->dispatch([self, i, event] { self->push(i, event); });
     });
   }
   open_ = answers_.size();

@@ -29,7 +29,9 @@ Expected<std::shared_ptr<const Ready>> Server::Impl::load(const ProgressCallback
   std::string name = options.service.alias.empty() ? engine->model().config().name : options.service.alias;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   auto constraints = std::make_unique<Constraints>(text.tokenizer);
-  auto loop = std::make_unique<EngineLoop>(std::move(engine), options.service.queue_limit);
+  auto loop = std::make_unique<EngineLoop>(
+      std::move(engine), options.service.queue_limit,
+      [http = http.get()](std::function<void()> events) { http->post(std::move(events)); });
   return std::make_shared<const Ready>(Ready{std::move(text), std::move(name),
                                              std::chrono::duration_cast<std::chrono::seconds>(now).count(),
                                              options.service.bandwidth, std::move(loop), std::move(constraints)});

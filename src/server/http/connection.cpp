@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <boost/asio/dispatch.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/http/read.hpp>
@@ -41,6 +42,7 @@ Connection::Connection(asio::ip::tcp::socket socket, ConnectionContext& context)
   Code ignored;
   stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
   stream_.socket().set_option(asio::socket_base::keep_alive(true), ignored);
+  stream_.socket().non_blocking(true, ignored);
 }
 
 Connection::~Connection() {
@@ -59,6 +61,10 @@ void Connection::close_if_idle() {
 
 void Connection::post(std::function<void()> task) {
   asio::post(stream_.get_executor(), [self = self(), task = std::move(task)] { task(); });
+}
+
+void Connection::dispatch(std::function<void()> task) {
+  asio::dispatch(stream_.get_executor(), [self = self(), task = std::move(task)] { task(); });
 }
 
 void Connection::read_header() {
@@ -240,8 +246,21 @@ void Connection::send(std::string bytes) {
   if (!writing_) flush();
 }
 
-/// Writes all that waits in one go.
+/// Writes all that waits in one go: at once as far as the socket takes it, which is nearly always all, the rest when it
+/// takes more.
 void Connection::flush() {
+  Code code;
+  if (unsent_.size() == 1) {
+    const size_t sent = stream_.socket().write_some(asio::buffer(unsent_.front()), code);
+    if (!code && sent == unsent_.front().size()) {
+      unsent_bytes_ -= sent;
+      unsent_.clear();
+      return;
+    }
+    // Errors show again below, where they are dealt with.
+    unsent_.front().erase(0, sent);
+    unsent_bytes_ -= sent;
+  }
   writing_ = true;
   auto batch = std::make_shared<std::string>();
   batch->reserve(unsent_bytes_);
@@ -253,8 +272,8 @@ void Connection::flush() {
     self->unsent_bytes_ -= batch->size();
     if (self->closed_) return;
     if (code) return self->answering_ ? self->gone() : self->close();
-    if (!self->unsent_.empty()) return self->flush();
-    if (!self->answering_) self->answered();
+    if (!self->unsent_.empty()) self->flush();
+    if (!self->writing_ && !self->answering_) self->answered();
   });
 }
 

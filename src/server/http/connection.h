@@ -42,6 +42,7 @@ class Connection final : public Exchange {
   void end_stream() override;
   void on_gone(std::function<void()> callback) override;
   void post(std::function<void()> task) override;
+  void dispatch(std::function<void()> task) override;
 
  private:
   using Code = boost::system::error_code;

@@ -42,6 +42,9 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   virtual void on_gone(std::function<void()> callback) = 0;
   /// Runs `task` on the strand; callable from any thread.
   virtual void post(std::function<void()> task) = 0;
+  /// The same, but at once where the caller is a thread of the server and nobody else is on the strand. Tasks of one
+  /// thread keep their order.
+  virtual void dispatch(std::function<void()> task) = 0;
 };
 
 using HttpHandler = std::function<void(const std::shared_ptr<Exchange>&)>;

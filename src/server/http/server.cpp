@@ -24,6 +24,7 @@ struct HttpServer::Impl {
   std::vector<std::weak_ptr<Connection>> connections;  // guarded; the expired ones are dropped now and then
   asio::io_context io;                                 // destroyed first: its pending operations hold the connections
   asio::strand<asio::io_context::executor_type> strand{io.get_executor()};
+  asio::strand<asio::io_context::executor_type> tasks{io.get_executor()};  // of post()
   tcp::acceptor acceptor{strand};
   asio::steady_timer retry{strand};
   std::vector<std::thread> threads;
@@ -110,6 +111,10 @@ HttpServer::~HttpServer() {
 uint16_t HttpServer::port() const {
   boost::system::error_code code;
   return impl_->acceptor.local_endpoint(code).port();
+}
+
+void HttpServer::post(std::function<void()> task) {
+  asio::post(impl_->tasks, std::move(task));
 }
 
 size_t HttpServer::connections() const {

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -36,6 +37,8 @@ class HttpServer {
 
   uint16_t port() const;
   size_t connections() const;
+  /// Runs `task` on a thread of the server, after those given before it.
+  void post(std::function<void()> task);
   /// Accepts no more; connections that wait for a request are closed, the others after their answer.
   void stop_accepting();
   /// Ends the threads; Exchange::post may still be called, but nothing it is given runs any more.

@@ -10,8 +10,8 @@ namespace {
 using Kind = AnswerPart::Kind;
 
 constexpr std::string_view kSpace = " \t\r\n";
-constexpr std::string_view kThink = "<think>", kThinkEnd = "</think>";
 constexpr std::string_view kToolCall = "<tool_call>", kToolCallEnd = "</tool_call>";
+constexpr std::string_view kGemmaCall = "<|tool_call>", kGemmaCallEnd = "<tool_call|>";
 constexpr std::string_view kMistral = "[TOOL_CALLS]";
 constexpr std::string_view kPythonTag = "<|python_tag|>";
 
@@ -144,7 +144,16 @@ AnswerParser::AnswerParser(AnswerSyntax syntax) : syntax_(std::move(syntax)) {
 }
 
 std::string_view AnswerParser::opener() const {
-  return syntax_.tools == ToolFormat::hermes ? kToolCall : syntax_.tools == ToolFormat::mistral ? kMistral : "";
+  switch (syntax_.tools) {
+    case ToolFormat::hermes:
+      return kToolCall;
+    case ToolFormat::mistral:
+      return kMistral;
+    case ToolFormat::gemma:
+      return kGemmaCall;
+    default:
+      return "";
+  }
 }
 
 void AnswerParser::emit(Kind kind, std::string_view text) {
@@ -209,9 +218,9 @@ bool AnswerParser::step_start() {
     const size_t first = held_.find_first_not_of(kSpace);
     if (first == std::string::npos) return false;
     const std::string_view text = std::string_view(held_).substr(first);
-    if (text.size() < kThink.size() && kThink.starts_with(text)) return false;
-    if (text.starts_with(kThink)) {
-      held_.erase(0, first + kThink.size());
+    if (text.size() < syntax_.thought.size() && syntax_.thought.starts_with(text)) return false;
+    if (text.starts_with(syntax_.thought)) {
+      held_.erase(0, first + syntax_.thought.size());
       trim_ = true;
       state_ = State::reasoning;
       return true;
@@ -225,16 +234,16 @@ bool AnswerParser::step_reasoning() {
   if (trim_) skip_space();
   if (held_.empty()) return false;
   trim_ = false;
-  const size_t end = held_.find(kThinkEnd);
+  const size_t end = held_.find(syntax_.thought_end);
   const std::string_view text = std::string_view(held_).substr(0, end);
-  const size_t kept = end != std::string::npos ? 0 : partial(text, kThinkEnd);
+  const size_t kept = end != std::string::npos ? 0 : partial(text, syntax_.thought_end);
   const size_t sent = without_trailing_space(text.substr(0, text.size() - kept));
   emit(Kind::reasoning, text.substr(0, sent));
   if (end == std::string::npos) {
     held_.erase(0, sent);
     return false;
   }
-  held_.erase(0, end + kThinkEnd.size());
+  held_.erase(0, end + syntax_.thought_end.size());
   trim_ = true;
   state_ = State::content;
   return true;
@@ -279,6 +288,7 @@ void AnswerParser::begin_call(std::string opener) {
   held_.erase(0, opener.size());
   opener_ = std::move(opener);
   scanner_ = CallScanner();
+  gemma_ = GemmaCall();
   announced_ = false;
   state_ = State::call;
 }
@@ -300,7 +310,7 @@ void AnswerParser::report_call() {
 
 /// It was no call: what it looked like is content.
 void AnswerParser::abandon_call() {
-  emit(Kind::content, opener_ + scanner_.raw());
+  emit(Kind::content, opener_ + (syntax_.tools == ToolFormat::gemma ? gemma_.raw() : scanner_.raw()));
   state_ = State::content;
 }
 
@@ -317,10 +327,18 @@ bool AnswerParser::step_call() {
       return true;
     }
   }
-  while (used < held_.size() && !scanner_.done() && !scanner_.broken()) scanner_.push(held_[used++]);
+  const bool gemma = syntax_.tools == ToolFormat::gemma;
+  while (used < held_.size() && !scanner_.done() && !scanner_.broken() && !gemma_.broken()) {
+    const char c = held_[used++];
+    if (!gemma) {
+      scanner_.push(c);
+      continue;
+    }
+    for (const char json : gemma_.push(c)) scanner_.push(json);
+  }
   held_.erase(0, used);
   report_call();
-  if (scanner_.broken() || (scanner_.done() && !announced_)) {
+  if (scanner_.broken() || gemma_.broken() || (scanner_.done() && !announced_)) {
     if (announced_) {
       state_ = State::after_call;
     } else {
@@ -334,12 +352,13 @@ bool AnswerParser::step_call() {
 }
 
 bool AnswerParser::step_after_call() {
-  if (syntax_.tools == ToolFormat::hermes) {
+  if (syntax_.tools == ToolFormat::hermes || syntax_.tools == ToolFormat::gemma) {
+    const std::string_view end_tag = syntax_.tools == ToolFormat::hermes ? kToolCallEnd : kGemmaCallEnd;
     // Only space may come before the end tag; anything else is content, and the tag then was forgotten.
     const size_t first = std::min(held_.find_first_not_of(kSpace), held_.size());
     const std::string_view text = std::string_view(held_).substr(first);
-    if (text.size() < kToolCallEnd.size() && kToolCallEnd.starts_with(text)) return false;
-    held_.erase(0, first + (text.starts_with(kToolCallEnd) ? kToolCallEnd.size() : 0));
+    if (text.size() < end_tag.size() && end_tag.starts_with(text)) return false;
+    held_.erase(0, first + (text.starts_with(end_tag) ? end_tag.size() : 0));
     state_ = State::content;
     trim_ = true;
     return true;

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "server/openai/gemma_call.h"
+
 namespace cohort::server {
 
 /// How a model's template spells calls.
@@ -16,14 +18,16 @@ enum class ToolFormat {
   hermes,   // <tool_call>{"name": ..., "arguments": {...}}</tool_call>: Qwen, Hermes; also what the generic prompt asks
             // for
   mistral,  // [TOOL_CALLS][{"name": ..., "arguments": {...}}, ...]
-  llama     // {"name": ..., "parameters": {...}}, perhaps after <|python_tag|>
+  llama,    // {"name": ..., "parameters": {...}}, perhaps after <|python_tag|>
+  gemma     // <|tool_call>call:name{key:<|"|>text<|"|>, ...}<tool_call|>
 };
 
 struct AnswerSyntax {
-  bool reasoning = false;         // <think> ... </think> at the beginning is set apart
+  bool reasoning = false;         // a thought at the beginning is set apart
   bool begins_reasoning = false;  // the prompt has opened it
   ToolFormat tools = ToolFormat::none;
   std::vector<std::string> tool_names;
+  std::string_view thought = "<think>", thought_end = "</think>";
 
   bool plain() const { return !reasoning && tools == ToolFormat::none; }
 };
@@ -86,6 +90,7 @@ class AnswerParser {
   std::string held_;    // not decided yet
   std::string opener_;  // what the call began with
   CallScanner scanner_;
+  GemmaCall gemma_;  // writes what the scanner reads
   std::vector<AnswerPart> parts_;
   size_t calls_ = 0;
   bool announced_ = false;  // the client knows of the call

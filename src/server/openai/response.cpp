@@ -141,8 +141,21 @@ std::string role_chunk(const AnswerHead& head, int32_t choice) {
   return as_event(out);
 }
 
+void prepare_chunks(AnswerHead& head) {
+  head.chunk = "data: " + dump(head_json(head, true));
+  head.chunk.pop_back();
+  head.chunk += ",\"choices\":[{\"index\":";
+}
+
+std::string text_chunk(const AnswerHead& head, int32_t choice, std::string_view text) {
+  const bool chat = head.api == Api::chat;
+  return fmt::format("{}{},{}{}{},\"logprobs\":null,\"finish_reason\":null}}]}}\n\n", head.chunk, choice,
+                     chat ? "\"delta\":{\"content\":" : "\"text\":", dump(ordered_json(text)), chat ? "}" : "");
+}
+
 std::string delta_chunk(const AnswerHead& head, int32_t choice, const Delta& delta, std::string_view finish_reason,
                         bool logprobs, const text::Tokenizer& tokenizer) {
+  if (finish_reason.empty() && !delta.text.empty() && delta.tokens.empty()) return text_chunk(head, choice, delta.text);
   ordered_json out = head_json(head, true);
   ordered_json one{{"index", choice}};
   if (head.api == Api::chat) {
@@ -158,10 +171,10 @@ std::string delta_chunk(const AnswerHead& head, int32_t choice, const Delta& del
 }
 
 std::string part_chunk(const AnswerHead& head, int32_t choice, const AnswerPart& part, std::string_view id) {
+  if (part.kind == AnswerPart::Kind::content) return text_chunk(head, choice, part.text);
   ordered_json delta = ordered_json::object();
   switch (part.kind) {
     case AnswerPart::Kind::content:
-      delta["content"] = part.text;
       break;
     case AnswerPart::Kind::reasoning:
       delta["reasoning_content"] = part.text;

@@ -18,7 +18,10 @@ struct AnswerHead {
   Api api = Api::completions;
   std::string id, model;
   int64_t created = 0;  // Unix seconds
+  std::string chunk;    // how every chunk of a stream begins, up to its choices; prepare_chunks() writes it
 };
+/// Once, after the other members have been set.
+void prepare_chunks(AnswerHead& head);
 
 struct Usage {
   int64_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
@@ -43,6 +46,9 @@ std::string answer_body(const AnswerHead& head, const std::vector<FinishedChoice
 
 /// Chunks of a stream, each with "data: " in front and an empty line behind.
 std::string role_chunk(const AnswerHead& head, int32_t choice);
+/// The most frequent one, of text alone; written without building the object, which would cost more than all else that
+/// a token needs here.
+std::string text_chunk(const AnswerHead& head, int32_t choice, std::string_view text);
 std::string delta_chunk(const AnswerHead& head, int32_t choice, const Delta& delta, std::string_view finish_reason,
                         bool logprobs, const text::Tokenizer& tokenizer);
 /// The same for a part of a chat answer; `id` names the call that a part begins.

@@ -17,12 +17,6 @@ bool has(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-/// A marker of the format: its special token where it is one (markers that are ordinary tokens are spelled like text).
-Grammar::Id marker(Grammar& g, std::string_view text, const grammar::FindToken& find_special) {
-  const auto token = find_special ? find_special(text) : std::nullopt;
-  return token ? g.token(*token) : g.literal(std::string(text));
-}
-
 std::string_view arguments_key(ToolFormat format) {
   return format == ToolFormat::llama ? "parameters" : "arguments";
 }
@@ -65,8 +59,14 @@ std::string instructions(const ordered_json& tools) {
 
 }  // namespace
 
+Grammar::Id tool_marker(Grammar& g, std::string_view text, const grammar::FindToken& find_special) {
+  const auto token = find_special ? find_special(text) : std::nullopt;
+  return token ? g.token(*token) : g.literal(std::string(text));
+}
+
 TemplateTools tools_of_template(std::string_view source) {
   if (!has(source, "tools")) return {ToolFormat::hermes, false};
+  if (has(source, "<|tool_call>call:")) return {ToolFormat::gemma, true};
   if (has(source, "[TOOL_CALLS]") && !has(source, "[ARGS]")) return {ToolFormat::mistral, true};
   if (has(source, "<tool_call>") && !has(source, "<function=") && !has(source, "<arg_key>"))
     return {ToolFormat::hermes, true};
@@ -75,7 +75,11 @@ TemplateTools tools_of_template(std::string_view source) {
 }
 
 bool reasons(std::string_view source) {
-  return has(source, "</think>");
+  return has(source, "</think>") || thinks_in_channels(source);
+}
+
+bool thinks_in_channels(std::string_view source) {
+  return has(source, "<|channel>") && has(source, "<channel|>");
 }
 
 ordered_json generic_tool_messages(const ordered_json& messages, const ordered_json& tools) {
@@ -134,18 +138,23 @@ void put_after_reasoning(Grammar& g) {
 Expected<Grammar> tool_grammar(const ToolGrammarRequest& request, const grammar::FindToken& find_special) {
   Grammar g;
   g.root = g.add_rule("root");
+  if (request.format == ToolFormat::gemma) {
+    COHORT_ASSIGN(const Grammar::Id calls, gemma_calls(g, request, find_special));
+    g.define(g.root, calls);
+    return g;
+  }
   COHORT_ASSIGN(const Grammar::Id call, any_call(g, request));
   Grammar::Id body = call;
   if (request.format == ToolFormat::hermes) {
-    const Grammar::Id one = g.sequence({marker(g, "<tool_call>", find_special), g.literal("\n"), call, g.literal("\n"),
-                                        marker(g, "</tool_call>", find_special)});
+    const Grammar::Id one = g.sequence({tool_marker(g, "<tool_call>", find_special), g.literal("\n"), call,
+                                        g.literal("\n"), tool_marker(g, "</tool_call>", find_special)});
     const Grammar::Id more = g.sequence({g.literal("\n"), one});
     body = request.several ? g.sequence({one, g.repeat(more, 0, Grammar::kUnbounded)}) : one;
   } else if (request.format == ToolFormat::mistral) {
     const Grammar::Id more = g.sequence({g.literal(", "), call});
     const Grammar::Id list = request.several ? g.sequence({call, g.repeat(more, 0, Grammar::kUnbounded)}) : call;
-    body = g.sequence(
-        {marker(g, "[TOOL_CALLS]", find_special), g.optional(g.literal(" ")), g.literal("["), list, g.literal("]")});
+    body = g.sequence({tool_marker(g, "[TOOL_CALLS]", find_special), g.optional(g.literal(" ")), g.literal("["), list,
+                       g.literal("]")});
   }
   g.define(g.root, body);
   if (request.after_reasoning) put_after_reasoning(g);

@@ -24,8 +24,10 @@ struct TemplateTools {
 };
 /// From the template's source.
 TemplateTools tools_of_template(std::string_view source);
-/// The template writes or reads <think> blocks.
+/// The template writes or reads thoughts: <think> blocks, or those of channels.
 bool reasons(std::string_view source);
+/// Thoughts stand between <|channel>thought and <channel|> (Gemma 4).
+bool thinks_in_channels(std::string_view source);
 
 /// The conversation for a template that knows no tools: a system message with `tools` (if any), assistants' calls and
 /// tools' results as text.
@@ -41,6 +43,13 @@ struct ToolGrammarRequest {
 /// Answers that are calls and nothing else. `find_special` gives the id of a marker that is a special token. Errors:
 /// those of grammar_of_schema.
 Expected<grammar::Grammar> tool_grammar(const ToolGrammarRequest& request, const grammar::FindToken& find_special);
+
+/// A marker of a format: its special token where it is one (markers that are ordinary tokens are spelled like text).
+grammar::Grammar::Id tool_marker(grammar::Grammar& grammar, std::string_view text,
+                                 const grammar::FindToken& find_special);
+/// The calls of ToolFormat::gemma. Errors: unsupported for schemas beyond types, enum, properties and items.
+Expected<grammar::Grammar::Id> gemma_calls(grammar::Grammar& grammar, const ToolGrammarRequest& request,
+                                           const grammar::FindToken& find_special);
 
 /// `grammar`'s texts after the rest of a thought: any text without </think>, </think>, and white space.
 void put_after_reasoning(grammar::Grammar& grammar);
