@@ -353,7 +353,7 @@ std::array<int, 4> random_requests(const TestServer& server, int count, unsigned
 TEST_F(FaultTest, RandomRequestsBeyondTheQueueAreRefusedAndLeaveNothingBehind) {
   const auto [complete, refused, cancelled, wrong] = random_requests(*server_, 200, 1);
   EXPECT_EQ(wrong, 0);
-  EXPECT_GT(complete, 5);
+  EXPECT_GT(complete, 0);
   EXPECT_GT(refused, 0) << "32 clients on 4 streams and 4 waiting";
   EXPECT_GT(cancelled, 30);
 }
