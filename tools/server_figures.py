@@ -9,6 +9,7 @@ import argparse
 import http.client
 import json
 import re
+import signal
 import socket
 import statistics
 import subprocess
@@ -233,6 +234,7 @@ def main():
                         ("prefix", 2000), ("streams", 4), ("idle", 500), ("queued", 200)):
         p.add_argument(f"--{name}", type=int, default=value)
     a = p.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that the server ends, too
     measure = {"ladder": ladder, "long": beside_a_long_prompt, "idle": lambda a: cost_of_connections(a, False),
                "queued": lambda a: cost_of_connections(a, True), "warm": warm_prefix}
     print(json.dumps(measure[a.what](a), indent=1))
