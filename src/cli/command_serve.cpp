@@ -136,10 +136,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_option("--api-key", o->service.api_key, "Clients must send this key (Authorization: Bearer KEY)")
       ->type_name("KEY")
-      ->check([](const std::string& key) {
-        return key.empty() ? std::string("the key is empty, so everybody would have it; give one, or leave the flag out")
-                           : std::string();
-      })
+      ->check(not_empty())
       ->envname("COHORT_API_KEY");
   command->add_option("--alias", o->service.alias, "The model's name in the API")->type_name("NAME");
   command
