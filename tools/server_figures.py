@@ -109,7 +109,7 @@ def spread(values):
 
 def ladder(a):
     """`bench serve` and `bench steps` in turn at the same number of streams, with the same lengths."""
-    context = a.prompt + a.new + 32
+    context = max(512, a.prompt + a.new + 32)  # the client's first request counts what a word takes
     out = []
     with Server(a, "--np", str(max(a.clients)), "-c", str(context)) as server:
         threads = ["--threads", str(a.threads)] if a.threads else []
