@@ -27,7 +27,7 @@ struct EngineOptions {
   int32_t context = 0;           // positions a sequence may have; 0 = what the model was made for, at most 32768
   int32_t max_streams = 16;      // sequences that may be in flight together; KV pages are made for so many
   int64_t kv_positions = 0;      // positions of KV memory in all; 0 = max_streams * context, at most what fits
-  std::string kv_type = "f16";   // f32, f16, bf16
+  std::string kv_type = "f16";   // f32, f16, bf16, q8_0
   int32_t prefill_rows = 512;    // rows of one step that may belong to prompts
   double prefill_stall_ms = 0;   // how much longer a step of decoding streams may take because of prompts; 0 = as long
                                  // as the step itself takes
@@ -37,7 +37,9 @@ struct EngineOptions {
   std::string device = "auto";   // auto, cpu, cuda, cuda:N
   std::string backend = "fast";  // fast, or reference (the scalar oracle)
   std::string activations = "canonical";  // validation of the reference: float, int8
-  bool batching = true;                   // false: streams run one by one; the bytes are the same
+  std::string packed = "off";  // packed weights on disk: off, auto (beside the model, written when missing or stale),
+                               // or the file that `cohort pack` wrote
+  bool batching = true;  // false: streams run one by one; the bytes are the same
 };
 
 /// complete: the sequence's constraint allows nothing more.

@@ -47,6 +47,10 @@ size_t peak_resident_memory() {
   return number_after("/proc/self/status", "VmHWM:", 0) * 1024;
 }
 
+void reset_peak_resident_memory() {
+  std::ofstream("/proc/self/clear_refs") << "5";
+}
+
 std::string format_bytes(double bytes) {
   constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
   size_t unit = 0;

@@ -88,8 +88,8 @@ void add_inspect_command(CLI::App& app, int& exit_code) {
       ->type_name("N")
       ->check(whole_number(1, kMaxStreams))
       ->capture_default_str();
-  command->add_option("--kv-type", arguments->kv_type, "Type of the KV cache: f32, f16, bf16")
-      ->check(one_of({"f32", "f16", "bf16"}))
+  command->add_option("--kv-type", arguments->kv_type, "Type of the KV cache: f32, f16, bf16, q8_0")
+      ->check(one_of({"f32", "f16", "bf16", "q8_0"}))
       ->type_name("TYPE")
       ->capture_default_str();
   command->add_flag("--json", arguments->json, "Report as JSON");

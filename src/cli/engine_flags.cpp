@@ -43,8 +43,8 @@ void add_engine_flags(CLI::App& command, EngineOptions& o) {
       ->type_name("NAME")
       ->envname("COHORT_DEVICE")
       ->capture_default_str();
-  command.add_option("--kv-type", o.kv_type, "Type of the KV cache: f32, f16, bf16")
-      ->check(one_of({"f32", "f16", "bf16"}))
+  command.add_option("--kv-type", o.kv_type, "Type of the KV cache: f32, f16, bf16, q8_0")
+      ->check(one_of({"f32", "f16", "bf16", "q8_0"}))
       ->type_name("TYPE")
       ->envname("COHORT_KV_TYPE")
       ->capture_default_str();
@@ -59,6 +59,13 @@ void add_engine_flags(CLI::App& command, EngineOptions& o) {
       ->check(whole_number(1, kMaxPrefillRows))
       ->type_name("N")
       ->envname("COHORT_PREFILL_ROWS")
+      ->capture_default_str();
+  command
+      .add_option("--packed", o.packed,
+                  "Packed weights on disk, for a quick start: off, auto (beside the model, written when missing or "
+                  "stale), or the file that cohort pack wrote")
+      ->type_name("off|auto|FILE")
+      ->envname("COHORT_PACKED")
       ->capture_default_str();
   command.add_flag(
       "--no-batching", [&o](int64_t count) { o.batching = count == 0; },

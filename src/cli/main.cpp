@@ -67,6 +67,7 @@ int main(int argc, char** argv) {
   cli::add_inspect_command(app, exit_code);
   cli::add_convert_command(app, exit_code);
   cli::add_synth_command(app, exit_code);
+  cli::add_pack_command(app, exit_code);
   cli::add_imatrix_command(app, exit_code);
   cli::add_quantize_command(app, exit_code);
   cli::add_perplexity_command(app, exit_code);

@@ -41,6 +41,18 @@ Expected<int> parse_device(std::string_view name) {
   return fail(ErrorCode::invalid_argument, "the device (--device) is '{}'; expected auto, cpu, cuda or cuda:N", name);
 }
 
+/// What --packed asks for.
+Expected<cpu::PackedCache> parse_packed(const EngineOptions& options) {
+  using Mode = cpu::PackedCache::Mode;
+  cpu::PackedCache cache;
+  if (options.packed == "off") return cache;
+  cache.mode = options.packed == "auto" ? Mode::automatic : Mode::use;
+  cache.file =
+      options.packed == "auto" ? cpu::default_packed_file(options.model) : std::filesystem::path(options.packed);
+  COHORT_ASSIGN(cache.source, cpu::source_identity(options.model));
+  return cache;
+}
+
 /// FP8 weights have no kernels on the device yet.
 Expected<void> check_device_types(const Program& program) {
   const auto check = [](const Weight* weight) -> Expected<void> {
@@ -78,8 +90,16 @@ Expected<void> check_options(const EngineOptions& options) {
                 "what the model was made for");
   }
   COHORT_TRY(in_range("the number of KV positions (--kv-positions)", options.kv_positions, 0, kMaxKvPositions));
-  COHORT_TRY(parse_device(options.device));
   COHORT_TRY(parse_isa(options.isa));
+  if (options.packed.empty()) {
+    return fail(ErrorCode::invalid_argument,
+                "the packed weights (--packed) have no name; expected off, auto or the file that cohort pack wrote");
+  }
+  COHORT_ASSIGN(const int device, parse_device(options.device));
+  if (options.packed != "off" && (options.backend == "reference" || device >= 0)) {
+    return fail(ErrorCode::invalid_argument, "packed weights (--packed {}) are only for the CPU's fast backend",
+                options.packed);
+  }
   COHORT_ASSIGN(const ActivationMode mode, parse_activations(options.activations));
   if (options.backend != "fast" && options.backend != "reference") {
     return fail(ErrorCode::invalid_argument, "the backend (--backend) is '{}'; expected fast or reference",
@@ -102,10 +122,10 @@ Expected<void> check_measured_options(const EngineOptions& options) {
 }
 
 Expected<TensorType> parse_kv_type(std::string_view name) {
-  for (const TensorType type : {TensorType::f32, TensorType::f16, TensorType::bf16}) {
+  for (const TensorType type : {TensorType::f32, TensorType::f16, TensorType::bf16, TensorType::q8_0}) {
     if (type_info(type).name == name) return type;
   }
-  return fail(ErrorCode::invalid_argument, "the KV type (--kv-type) is '{}'; expected f32, f16 or bf16", name);
+  return fail(ErrorCode::invalid_argument, "the KV type (--kv-type) is '{}'; expected f32, f16, bf16 or q8_0", name);
 }
 
 Expected<int32_t> choose_pages(const EngineOptions& options, const Model& model, size_t page_bytes, CacheRoom room) {
@@ -151,6 +171,7 @@ Expected<std::unique_ptr<Backend>> make_backend(const Program& program, const En
   CpuOptions cpu;
   COHORT_ASSIGN(cpu.isa, parse_isa(options.isa));
   cpu.threads = options.threads;
+  COHORT_ASSIGN(cpu.packed, parse_packed(options));
   COHORT_ASSIGN(auto backend, make_cpu_backend(program, cpu, [&](uint64_t done, uint64_t total) {
                   if (progress) progress("packing weights", static_cast<double>(done) / static_cast<double>(total));
                 }));

@@ -18,7 +18,7 @@ Expected<void> check_options(const EngineOptions& options);
 /// The same for measurements, which reserve the KV positions that they need: none may be given.
 Expected<void> check_measured_options(const EngineOptions& options);
 
-/// f32, f16 or bf16.
+/// f32, f16, bf16 or q8_0.
 Expected<TensorType> parse_kv_type(std::string_view name);
 
 /// What holds weights and cache: bytes that are free there, and how many of them the weights will still take.

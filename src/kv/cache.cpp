@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
 
-// Bytes of one cached value, or 0 for types that cannot be a cache.
+// Bytes of one cached value without its scale, or 0 for types that cannot be a cache.
 size_t value_bytes(TensorType type) {
   switch (type) {
     case TensorType::f32:
@@ -22,14 +22,11 @@ size_t value_bytes(TensorType type) {
     case TensorType::f16:
     case TensorType::bf16:
       return 2;
+    case TensorType::q8_0:
+      return 1;
     default:
       return 0;
   }
-}
-
-// Bytes of K (or V) of one page of one layer.
-size_t half_page(const CacheLayer& layer, TensorType type) {
-  return static_cast<size_t>(layer.kv_heads) * static_cast<size_t>(layer.head_dim) * kPagePositions * value_bytes(type);
 }
 
 // Zeroed anonymous memory that starts on a huge page, so that the kernel can back all of it with huge pages.
@@ -61,15 +58,21 @@ KvCache::Storage::~Storage() {
   if (bytes != nullptr) munmap(bytes, size);
 }
 
+size_t KvCache::half_page(TensorType type, int32_t kv_heads, int32_t head_dim) {
+  const auto heads = static_cast<size_t>(kv_heads);
+  if (type == TensorType::q8_0) return heads * static_cast<size_t>(scaled_head_bytes(head_dim));
+  return heads * static_cast<size_t>(head_dim) * kPagePositions * value_bytes(type);
+}
+
 size_t KvCache::page_bytes(const std::vector<CacheLayer>& layers, TensorType type) {
   size_t bytes = 0;
-  for (const CacheLayer& layer : layers) bytes += 2 * half_page(layer, type);
+  for (const CacheLayer& layer : layers) bytes += 2 * half_page(type, layer.kv_heads, layer.head_dim);
   return bytes;
 }
 
 Expected<KvCache> KvCache::create(const std::vector<CacheLayer>& layers, TensorType type, int32_t pages) {
   if (value_bytes(type) == 0) {
-    return fail(ErrorCode::unsupported, "KV cache of tensor type {}: only f32, f16 and bf16 caches exist",
+    return fail(ErrorCode::unsupported, "KV cache of tensor type {}: only f32, f16, bf16 and q8_0 caches exist",
                 static_cast<uint32_t>(type));
   }
   if (pages < 0)
@@ -90,7 +93,7 @@ Expected<KvCache> KvCache::create(const std::vector<CacheLayer>& layers, TensorT
   }
   size_t total = 0;
   for (const CacheLayer& layer : layers) {
-    const size_t half = half_page(layer, type);
+    const size_t half = half_page(type, layer.kv_heads, layer.head_dim);
     cache.layer_offset_.push_back(total);
     cache.half_bytes_.push_back(half);
     total += 2 * half * static_cast<size_t>(pages);

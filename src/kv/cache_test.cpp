@@ -11,18 +11,21 @@ namespace {
 const std::vector<CacheLayer> kLayers = {{2, 64, 0}, {1, 80, 1024}, {4, 16, 0}};
 
 TEST(kv_cache, pages_do_not_overlap_and_start_as_zeros) {
-  for (TensorType type : {TensorType::f32, TensorType::f16, TensorType::bf16}) {
-    const size_t size = type == TensorType::f32 ? 4 : 2;
+  for (TensorType type : {TensorType::f32, TensorType::f16, TensorType::bf16, TensorType::q8_0}) {
     auto cache = KvCache::create(kLayers, type, 5);
     ASSERT_TRUE(cache) << cache.error().message;
-    EXPECT_EQ(cache->page_bytes(), size * 2 * kPagePositions * (128 + 80 + 64));
+    // Heads of 64, 80 and 16 dimensions; in q8_0 a byte each and two for every 32 that are begun.
+    const size_t position = type == TensorType::f32    ? 4 * (128 + 80 + 64)
+                            : type == TensorType::q8_0 ? 2 * (64 + 4) + (80 + 6) + 4 * (16 + 2)
+                                                       : 2 * (128 + 80 + 64);
+    EXPECT_EQ(cache->page_bytes(), 2 * kPagePositions * position);
     EXPECT_EQ(cache->page_bytes(), KvCache::page_bytes(kLayers, type));
     // Fill each area with its own byte, then look that nobody wrote into a neighbour.
     for (int round = 0; round < 2; ++round) {
       unsigned char mark = 0;
       for (int32_t layer = 0; layer < 3; ++layer) {
         const auto& shape = kLayers[static_cast<size_t>(layer)];
-        const size_t bytes = size * kPagePositions * static_cast<size_t>(shape.kv_heads * shape.head_dim);
+        const size_t bytes = KvCache::half_page(type, shape.kv_heads, shape.head_dim);
         for (int32_t page = 0; page < 5; ++page) {
           for (std::byte* area : {cache->keys(layer, page), cache->values(layer, page)}) {
             ++mark;

@@ -48,6 +48,7 @@ Expected<StepsReport> bench_steps(const StepsOptions& options,
   o.engine.max_streams = most;
   const int32_t context = o.prompt_tokens + o.generated_tokens;
   COHORT_TRY(check_measured_options(o.engine));
+  reset_peak_resident_memory();  // the probe of the bandwidth took a GiB
   COHORT_ASSIGN(auto model, Model::load(o.engine.model, context));
   const Program& program = model->program();
   o.engine.kv_positions = int64_t{most} * pages_for(context) * kPagePositions;

@@ -1,4 +1,4 @@
-// The 16-bit types of cached values, as types: kernels are templates over float, Half and Brain.
+// The types of cached values, as types: kernels are templates over float, Half, Brain and Eight.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,10 @@ struct Half {
 };
 struct Brain {
   uint16_t bits;
+};
+/// The code of a q8_0 cache; its scale, which 32 of them share, stands elsewhere.
+struct Eight {
+  int8_t code;
 };
 
 }  // namespace cohort::numerics

@@ -42,6 +42,11 @@ struct Avx2Ops {
   static F load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
   static F load(const Half* p) { return {_mm256_cvtph_ps(load8(p)), _mm256_cvtph_ps(load8(p + 8))}; }
   static F load(const Brain* p) { return {widen(load8(p)), widen(load8(p + 8))}; }
+  static F load(const Eight* p) {
+    const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(codes)),
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(codes, 8)))};
+  }
   static F load_part(const float* p, int n, float fill) {
     const __m256i lo = below(n), hi = below(n - 8);
     const __m256 other = _mm256_set1_ps(fill);

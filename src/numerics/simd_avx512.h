@@ -44,6 +44,9 @@ struct Avx512Ops {
     const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
   }
+  static F load(const Eight* p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  }
   static F load_part(const float* p, int n, float fill) { return _mm512_mask_loadu_ps(set(fill), below(n), p); }
   static void store(float* p, F v) { _mm512_storeu_ps(p, v); }
   static void store(Half* p, F v) {

@@ -76,6 +76,9 @@ struct GenericOps {
   static F load(const Brain* p) {
     return make([&](int i) { return bf16_to_f32(p[i].bits); });
   }
+  static F load(const Eight* p) {
+    return make([&](int i) { return static_cast<float>(p[i].code); });
+  }
   static F load_part(const float* p, int n, float fill) {
     return make([&](int i) { return i < n ? p[i] : fill; });
   }

@@ -75,6 +75,12 @@ struct NeonOps {
   static F load(const Brain* p) {
     return make([&](int i) { return vreinterpretq_f32_u32(vshll_n_u16(load4(p + 4 * i), 16)); });
   }
+  static F load(const Eight* p) {
+    const int8x16_t codes = vld1q_s8(&p->code);
+    const int16x8_t low = vmovl_s8(vget_low_s8(codes)), high = vmovl_s8(vget_high_s8(codes));
+    return {{vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(low))),
+             vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(high)))}};
+  }
   static F load_part(const float* p, int n, float fill) {
     float buffer[16];
     for (int i = 0; i < 16; ++i) buffer[i] = i < n ? p[i] : fill;

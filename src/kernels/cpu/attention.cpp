@@ -47,9 +47,7 @@ const AttentionKernels& attention_kernels(Isa isa) {
 
 AttentionCall make_attention_call(const op::Attend& attend, const Batch& batch, KvCache& cache, const float* q,
                                   float* out, float* shared) {
-  const size_t value_bytes = cache.type() == TensorType::f32 ? 4 : 2;
-  const size_t stride =
-      2 * value_bytes * kPagePositions * static_cast<size_t>(attend.kv_heads) * static_cast<size_t>(attend.head_dim);
+  const size_t stride = 2 * KvCache::half_page(cache.type(), attend.kv_heads, attend.head_dim);
   return {attend,
           cache.type(),
           batch.sequences.data(),

@@ -31,6 +31,9 @@ struct Attention : AttentionTile<Ops> {
   using AttentionTile<Ops>::kLanes;
   using Half = numerics::Half;
   using Brain = numerics::Brain;
+  using Eight = numerics::Eight;
+  template <class T>
+  static constexpr bool kScaled = sizeof(T) == 1;  // Eight
   using AttentionTile<Ops>::kRows;
   static constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
@@ -67,8 +70,9 @@ struct Attention : AttentionTile<Ops> {
       values = scratch + layout.values();
       segments = scratch + layout.segments();
     }
-    // One pass over K and V serves the whole block, straight from the cache.
-    bool direct() const { return queries <= kRows && width == head_dim; }
+    // One pass over K and V serves the whole block, straight from the cache. (Values with scales are always made
+    // floats first: once for all query heads of a group.)
+    bool direct() const { return !kScaled<T> && queries <= kRows && width == head_dim; }
     int64_t position(int64_t query) const {
       return sequence.first_position + job.first_row + least(query, real - 1) / group;
     }
@@ -78,7 +82,16 @@ struct Attention : AttentionTile<Ops> {
     }
     Range visible() const { return {visible(0).lo, visible(real - 1).hi}; }
     int64_t tile_rows(int64_t first) const { return least(kRows, queries - first); }
+    // Scales of K or V of the page of `position`; the codes follow.
+    const Half* page_scales(const std::byte* keys_or_values, int64_t position) const {
+      return reinterpret_cast<const Half*>(keys_or_values + page_offset(position) +
+                                           job.kv_head * scaled_head_bytes(head_dim));
+    }
+    const T* codes_after(const Half* scales) const {
+      return reinterpret_cast<const T*>(scales + scale_bytes(head_dim) / 2);
+    }
     const T* page_keys(int64_t position) const {
+      if constexpr (kScaled<T>) return codes_after(page_scales(call.keys, position));
       return reinterpret_cast<const T*>(call.keys + page_offset(position)) + job.kv_head * head_dim * kPagePositions;
     }
     // V from `position` to the end of its page.
@@ -127,7 +140,9 @@ struct Attention : AttentionTile<Ops> {
       const int64_t slot = seen.lo % kPagePositions / kLanes * kLanes;
       const int64_t vectors = (seen.hi - page - slot + kLanes - 1) / kLanes;
       const T* keys = block.page_keys(page) + slot;
-      if (!direct) {
+      if constexpr (kScaled<T>) {
+        scale_keys(block, block.page_scales(block.call.keys, page) + slot, keys, vectors);
+      } else if (!direct) {
         for (int64_t d = 0; d < block.head_dim; ++d) {
           for (int64_t v = 0; v < vectors; ++v) {
             Ops::store(block.keys + d * kPagePositions + v * kLanes, Ops::load(keys + d * kPagePositions + v * kLanes));
@@ -140,15 +155,59 @@ struct Attention : AttentionTile<Ops> {
         const float* q = block.q + first * block.head_dim;
         float* p = block.p + first * kSplitPositions + (page + slot - start);
         if (direct) {
-          AttentionTile<Ops>::template multiply<true, T>(
-              rows,
-              {q, block.head_dim, keys, kPagePositions, block.after_keys(page, all) + slot - keys, block.head_dim, p,
-               kSplitPositions, true},
-              vectors);
+          if constexpr (!kScaled<T>)
+            AttentionTile<Ops>::template multiply<true, T>(
+                rows,
+                {q, block.head_dim, keys, kPagePositions, block.after_keys(page, all) + slot - keys, block.head_dim, p,
+                 kSplitPositions, true},
+                vectors);
         } else {
           AttentionTile<Ops>::template multiply<false, float>(
               rows, {q, block.head_dim, block.keys, kPagePositions, 0, block.head_dim, p, kSplitPositions, true},
               vectors);
+        }
+      }
+    }
+  }
+
+  // K of a page of a q8_0 cache as floats.
+  template <class T>
+  static void scale_keys(const Block<T>& block, const Half* scales, const T* keys, int64_t vectors) {
+    for (int64_t v = 0; v < vectors; ++v) {
+      for (int64_t first = 0; first < block.head_dim; first += kScaledDims, scales += kPagePositions) {
+        const F scale = Ops::load(scales + v * kLanes);
+        for (int64_t d = first; d < least(first + kScaledDims, block.head_dim); ++d) {
+          Ops::store(block.keys + d * kPagePositions + v * kLanes,
+                     Ops::mul(Ops::load(keys + d * kPagePositions + v * kLanes), scale));
+        }
+      }
+      scales -= scale_groups(block.head_dim) * kPagePositions;
+    }
+  }
+  // V of positions [seen.lo, seen.hi), at most a segment, of a q8_0 cache as floats.
+  template <class T>
+  static void scale_values(const Block<T>& block, Range seen) {
+    float scales[kPagePositions];
+    for (int64_t page = seen.lo / kPagePositions * kPagePositions; page < seen.hi; page += kPagePositions) {
+      const Half* halves = block.page_scales(block.call.values, page);
+      const T* codes = block.codes_after(halves);
+      const Range own = seen.clip(page, page + kPagePositions);
+      for (int64_t first = 0; first < block.head_dim; first += kScaledDims, halves += kPagePositions) {
+        for (int64_t i = 0; i < kPagePositions; i += kLanes) Ops::store(scales + i, Ops::load(halves + i));
+        for (int64_t j = own.lo; j < own.hi; ++j) {
+          const F scale = Ops::set(scales[j - page]);
+          const T* from = codes + (j - page) * block.head_dim;
+          float* to = block.values + j % kSegmentPositions * block.width;
+          for (int64_t d = first; d < least(first + kScaledDims, block.head_dim); d += kLanes) {
+            if (d + kLanes <= block.head_dim) {
+              Ops::store(to + d, Ops::mul(Ops::load(from + d), scale));
+              continue;
+            }
+            T last[kLanes] = {};
+            for (int64_t i = 0; d + i < block.head_dim; ++i) last[i] = from[d + i];
+            // Beyond the head a scale that is no number would leave one, which is multiplied but never stored.
+            Ops::store(to + d, Ops::mul(Ops::load(last), scale));
+          }
         }
       }
     }
@@ -196,6 +255,12 @@ struct Attention : AttentionTile<Ops> {
           vectors);
       return;
     }
+    if constexpr (!kScaled<T>) accumulate_direct(block, start, p, rows, seen, c, fresh);
+  }
+  template <class T>
+  static void accumulate_direct(const Block<T>& block, int64_t start, const float* p, int64_t rows, Range seen,
+                                float* c, bool fresh) {
+    const int64_t vectors = block.width / kLanes;
     while (!seen.empty()) {
       const int64_t page = seen.lo / kPagePositions * kPagePositions;
       const int64_t end = least(seen.hi, page + kPagePositions);
@@ -271,7 +336,11 @@ struct Attention : AttentionTile<Ops> {
         clear(c, size);
         continue;
       }
-      if (!block.direct()) convert_values(block, segment);
+      if constexpr (kScaled<T>) {
+        scale_values(block, segment);
+      } else if (!block.direct()) {
+        convert_values(block, segment);
+      }
       for (int64_t first = 0; first < block.queries; first += kRows) {
         segment_of_tile(block, start, first, block.tile_rows(first), segment, c + first * block.width);
       }
@@ -364,15 +433,67 @@ struct Attention : AttentionTile<Ops> {
     }
   }
 
+  // `count` values, at most kScaledDims, become codes that lie `stride` apart, and their scale: the largest of them is
+  // 127. Where one is no finite number, the scale is none, and so is everything read with it.
+  static void append_scaled(const float* x, int64_t count, Half* scale, Eight* codes, int64_t stride) {
+    F largest = Ops::set(0.0F), probe = Ops::set(0.0F);
+    for (int64_t d = 0; d < count; d += kLanes) {
+      const F v = Ops::load_part(x + d, part(count - d), 0.0F);
+      largest = Ops::max_number(Ops::neg(v), Ops::max_number(v, largest));
+      probe = Ops::fma(v, Ops::set(0.0F), probe);
+    }
+    const float wanted = Ops::max16(largest) / 127.0F;
+    constexpr float kLargestHalf = 65504.0F;
+    Half rounded[kLanes];
+    Ops::store(rounded, Ops::set((wanted < kLargestHalf ? wanted : kLargestHalf) + Ops::tree16(probe)));
+    *scale = rounded[0];
+    float step[kLanes];
+    Ops::store(step, Ops::load(rounded));
+    const F inverse = Ops::set(step[0] > 0.0F ? 1.0F / step[0] : 0.0F), lowest = Ops::set(-127.0F);
+    for (int64_t d = 0; d < count; d += kLanes) {
+      const int n = part(count - d);
+      F q = Ops::rint(Ops::mul(Ops::load_part(x + d, n, 0.0F), inverse));
+      q = Ops::neg(Ops::max_number(Ops::neg(Ops::max_number(q, lowest)), lowest));
+      float values[kLanes];
+      Ops::store(values, q);
+      for (int i = 0; i < n; ++i) codes[(d + i) * stride].code = static_cast<int8_t>(values[i]);
+    }
+  }
+
+  static void append_q8(const AttentionCall& call, const SequenceRows& sequence, int32_t first, int32_t rows,
+                        const float* k, const float* v) {
+    const int64_t head_dim = call.attend.head_dim, kv_heads = call.attend.kv_heads;
+    for (int64_t row = first; row < first + rows; ++row) {
+      const int64_t position = sequence.first_position + row, slot = position % kPagePositions;
+      const size_t page = static_cast<size_t>(sequence.pages.data()[position / kPagePositions]) * call.page_stride;
+      for (int64_t h = 0; h < kv_heads; ++h) {
+        const int64_t from = ((sequence.first_row + row) * kv_heads + h) * head_dim;
+        std::byte* keys = call.keys + page + h * scaled_head_bytes(head_dim);
+        std::byte* values = call.values + page + h * scaled_head_bytes(head_dim);
+        auto* key_codes = reinterpret_cast<Eight*>(keys + scale_bytes(head_dim));
+        auto* value_codes = reinterpret_cast<Eight*>(values + scale_bytes(head_dim));
+        for (int64_t d = 0; d < head_dim; d += kScaledDims) {
+          const int64_t count = least(kScaledDims, head_dim - d), at = d / kScaledDims * kPagePositions + slot;
+          append_scaled(k + from + d, count, reinterpret_cast<Half*>(keys) + at, key_codes + d * kPagePositions + slot,
+                        kPagePositions);
+          append_scaled(v + from + d, count, reinterpret_cast<Half*>(values) + at, value_codes + slot * head_dim + d,
+                        1);
+        }
+      }
+    }
+  }
+
   static void append(const AttentionCall& call, const SequenceRows& sequence, int32_t first, int32_t rows,
                      const float* k, const float* v) {
     if (call.type == TensorType::f32) return append_as<float>(call, sequence, first, rows, k, v);
     if (call.type == TensorType::f16) return append_as<Half>(call, sequence, first, rows, k, v);
+    if (call.type == TensorType::q8_0) return append_q8(call, sequence, first, rows, k, v);
     append_as<Brain>(call, sequence, first, rows, k, v);
   }
   static void run(const AttentionCall& call, const AttentionJob& job, float* scratch) {
     if (call.type == TensorType::f32) return run_as<float>(call, job, scratch);
     if (call.type == TensorType::f16) return run_as<Half>(call, job, scratch);
+    if (call.type == TensorType::q8_0) return run_as<Eight>(call, job, scratch);
     run_as<Brain>(call, job, scratch);
   }
   static void merge(const AttentionCall& call, const AttentionJob& job) {

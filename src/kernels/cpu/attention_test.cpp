@@ -157,13 +157,24 @@ TEST(attention, head_dims_and_groups) {
 }
 
 TEST(attention, cache_types_and_values) {
-  for (TensorType type : {TensorType::f32, TensorType::f16, TensorType::bf16}) {
+  for (TensorType type : {TensorType::f32, TensorType::f16, TensorType::bf16, TensorType::q8_0}) {
     for (Values values : test::kAllValues) {
       check({shape(4, 2, 48), {{300, 1}, {12, 7}, {0, 1}}, type, values});
       check({shape(3, 3, 20), {{270, 2}}, type, values});
       check({shape(8, 1, 16, 33), {{250, 20}}, type, values});
     }
   }
+}
+
+TEST(attention, q8_0_cache_of_all_head_sizes_and_groups) {
+  for (int32_t head_dim : {16, 24, 32, 40, 64, 72, 80, 100, 128, 256}) {
+    check({shape(4, 2, head_dim), {{70, 1}, {0, 5}, {31, 40}}, TensorType::q8_0});
+  }
+  for (int32_t group : {1, 2, 3, 4, 7, 8, 12, 16})
+    check({shape(2 * group, 2, 64), {{70, 1}, {20, 3}}, TensorType::q8_0});
+  for (int32_t position : {0, 15, 16, 31, 32, 63, 64, 255, 256, 511, 800})
+    check({shape(4, 1, 32), {{position, 1}, {position, 3}}, TensorType::q8_0});
+  for (int32_t window : {1, 16, 33, 300}) check({shape(2, 1, 48, window), {{250, 30}, {700, 1}}, TensorType::q8_0});
 }
 
 TEST(attention, decode_across_splits_and_segments) {
@@ -196,7 +207,8 @@ TEST(attention, many_sequences_at_mixed_positions_with_shared_pages) {
   for (int round = 0; round < 12; ++round) {
     const int32_t kv_heads = 1 + pick(3), group = 1 + pick(9), head_dim = 16 + 8 * pick(5);
     Case c{shape(kv_heads * group, kv_heads, head_dim, pick(2) == 0 ? 0 : 1 + pick(400)), {}};
-    c.type = std::vector{TensorType::f32, TensorType::f16, TensorType::bf16}[static_cast<size_t>(pick(3))];
+    c.type =
+        std::vector{TensorType::f32, TensorType::f16, TensorType::bf16, TensorType::q8_0}[static_cast<size_t>(pick(4))];
     const int32_t sequences = 1 + pick(6);
     for (int32_t s = 0; s < sequences; ++s) {
       Timeline t{pick(round % 3 == 0 ? 700 : 90), 1 + (pick(3) == 0 ? pick(40) : 0)};

@@ -78,8 +78,8 @@ class Executor final : public CpuBackend {
         thread_scratch_(static_cast<size_t>(threads)),
         busy_(static_cast<size_t>(threads)) {}
 
-  Expected<void> load(const PackProgress& progress) {
-    COHORT_ASSIGN(weights_, WeightMemory::create(program_, team_, progress));
+  Expected<void> load(const PackProgress& progress, const PackedCache& cache) {
+    COHORT_ASSIGN(weights_, WeightMemory::create(program_, team_, progress, cache));
     make_plan(false);
     for (const Stage& stage : plan_.stages) {
       if (stage.kind != Stage::Kind::experts) continue;
@@ -96,7 +96,8 @@ class Executor final : public CpuBackend {
   }
 
   std::string description() const override {
-    return fmt::format("cpu {}, {} thread{}", isa_name(isa_), team_.size(), team_.size() == 1 ? "" : "s");
+    return fmt::format("cpu {}, {} thread{}{}", isa_name(isa_), team_.size(), team_.size() == 1 ? "" : "s",
+                       weights_.mapped() ? ", packed file" : "");
   }
   Expected<void> allocate_cache(TensorType type, int32_t pages) override {
     COHORT_ASSIGN(cache_, KvCache::create(program_.cache_layers, type, pages));
@@ -464,8 +465,8 @@ class Executor final : public CpuBackend {
       const int32_t seen = sequence.first_position + sequence.rows;
       positions += attend.window > 0 ? std::min(seen, attend.window + sequence.rows - 1) : seen;
     }
-    const double value_bytes = cache_.type() == TensorType::f32 ? 4 : 2;
-    count_bytes(stage.op, positions * 2 * attend.kv_heads * attend.head_dim * value_bytes);
+    const auto page = static_cast<double>(2 * KvCache::half_page(cache_.type(), attend.kv_heads, attend.head_dim));
+    count_bytes(stage.op, positions * page / kPagePositions);
   }
 
   const AttentionPlan& attention_plan(const op::Attend& attend) {
@@ -570,7 +571,7 @@ Expected<std::unique_ptr<CpuBackend>> make_cpu_backend(const Program& program, c
   }
   const int threads = options.threads == 0 ? cpu::available_cores() : options.threads;
   auto backend = std::make_unique<cpu::Executor>(program, options, threads);
-  COHORT_TRY(backend->load(progress));
+  COHORT_TRY(backend->load(progress, options.packed));
   return backend;
 }
 

@@ -18,6 +18,8 @@ struct CpuOptions {
   /// 0: one per core that this process may use. At most kMaxThreads.
   int threads = 0;
   bool pin = false;
+  /// Packed weights on disk.
+  cpu::PackedCache packed;
 
   static constexpr int kMaxThreads = 1024;
 };

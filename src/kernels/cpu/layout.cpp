@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/cpu/layout_k.h"
 #include "kernels/cpu/layout_lowbit.h"
 #include "numerics/reduce.h"
 #include "quant/half.h"
@@ -239,6 +240,7 @@ void pack_tile(const Weight& weight, const PackedShape& shape, int64_t expert, i
   for (int32_t lane = 0; lane < kTileOutputs && t * kTileOutputs + lane < weight.rows; ++lane) {
     const std::byte* row = slice + static_cast<size_t>(t * kTileOutputs + lane) * row_size;
     if (pack_plain(weight, info, row, shape.blocks, lane, out, quants)) continue;
+    if (pack_k_row(weight, row, shape.blocks, lane, out, quants)) continue;
     CodeBlock code;
     for (int64_t b = 0; b < shape.blocks; ++b) {
       if (is_grid(shape.layout)) {

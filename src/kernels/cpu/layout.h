@@ -17,6 +17,9 @@
 
 namespace cohort::cpu {
 
+/// Bumped when the bytes of any packed tile change: packed files of another version are not read.
+inline constexpr int kLayoutVersion = 1;
+
 inline constexpr int32_t kTileOutputs = 16;
 inline constexpr int32_t kChunkRows = 16;  // rows that share an activation chunk; the rows of an AMX tile
 inline constexpr int32_t kBlockValues = 32;

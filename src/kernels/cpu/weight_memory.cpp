@@ -1,5 +1,6 @@
 #include "kernels/cpu/weight_memory.h"
 
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/result.h"
 
@@ -24,6 +26,10 @@ constexpr size_t kHugePage = size_t{2} << 20;
 constexpr int32_t kFloatTileOutputs = 4;
 // Bytes packed between two reports of progress.
 constexpr int64_t kReportBytes = int64_t{64} << 20;
+
+size_t span_of(size_t bytes) {
+  return (bytes + kHugePage - 1) / kHugePage * kHugePage;
+}
 
 void add_weight(const Weight* weight, std::vector<const Weight*>& weights) {
   if (std::ranges::find(weights, weight) == weights.end()) weights.push_back(weight);
@@ -83,17 +89,19 @@ WeightMemory& WeightMemory::operator=(WeightMemory&& other) noexcept {
   std::swap(matrices_, other.matrices_);
   std::swap(memory_, other.memory_);
   std::swap(size_, other.size_);
+  std::swap(tiles_, other.tiles_);
   return *this;
 }
 
 WeightMemory::~WeightMemory() {
-  if (memory_ != nullptr) munmap(memory_, size_);
+  if (memory_ != nullptr) munmap(memory_, span_of(size_));
 }
 
-Expected<WeightMemory> WeightMemory::create(const Program& program, ThreadTeam& team, const PackProgress& progress) {
+Expected<WeightMemory> WeightMemory::create(const Program& program, ThreadTeam& team, const PackProgress& progress,
+                                            const PackedCache& cache) {
   WeightMemory memory;
   const auto weights = matrices_of(program);
-  size_t total = 0;
+  std::string described;  // what a packed file must have been made for
   for (const Weight* weight : weights) {
     Matrix matrix;
     matrix.source = weight;
@@ -106,7 +114,10 @@ Expected<WeightMemory> WeightMemory::create(const Program& program, ThreadTeam& 
       matrix.packed = plan_packing(*weight);
       matrix.tiles = matrix.packed.tiles;
       matrix.tile_bytes = matrix.packed.shape.tile_bytes;
-      total += matrix.packed.bytes();
+      described += fmt::format("{} {} {}x{}x{} in {} tiles of {} of layout {}\n", weight->name,
+                               type_info(weight->type).name, weight->experts, weight->rows, weight->cols, matrix.tiles,
+                               matrix.tile_bytes, static_cast<int>(matrix.packed.shape.layout));
+      memory.size_ += matrix.packed.bytes();
     } else {
       matrix.row_stride = row_bytes(weight->type, weight->cols);
       matrix.tile_outputs = kFloatTileOutputs;
@@ -115,8 +126,31 @@ Expected<WeightMemory> WeightMemory::create(const Program& program, ThreadTeam& 
     }
     memory.matrices_.emplace(weight, matrix);
   }
-  if (total == 0) return memory;
-  const size_t span = (total + kHugePage - 1) / kHugePage * kHugePage;
+  if (memory.size_ == 0) return memory;
+  const std::string header = packed_header(cache.source, described, memory.size_);
+  if (cache.mode == PackedCache::Mode::use || cache.mode == PackedCache::Mode::automatic) {
+    auto mapped = map_packed_file(cache.file, header, memory.size_);
+    if (mapped) {
+      memory.tiles_ = std::move(*mapped);
+      memory.place(weights, memory.tiles_.file.bytes().data() + memory.tiles_.offset);
+      return memory;
+    }
+    if (cache.mode == PackedCache::Mode::use) return tl::unexpected(mapped.error());
+    if (mapped.error().code != ErrorCode::not_found) log::warning("packing again: {}", mapped.error().message);
+  }
+  COHORT_TRY(memory.reserve(memory.size_));
+  memory.place(weights, memory.memory_);
+  memory.pack(weights, team, progress);
+  if (cache.mode == PackedCache::Mode::write || cache.mode == PackedCache::Mode::automatic) {
+    const auto wrote = write_packed_file(cache.file, header, {memory.memory_, memory.size_});
+    if (!wrote && cache.mode == PackedCache::Mode::write) return tl::unexpected(wrote.error());
+    if (!wrote) log::warning("the packed weights were not kept for the next start: {}", wrote.error().message);
+  }
+  return memory;
+}
+
+Expected<void> WeightMemory::reserve(size_t total) {
+  const size_t span = span_of(total);
   if (span > available_memory()) {
     return fail(ErrorCode::capacity,
                 "packing the weights needs {} of memory and {} is available; free memory or use a smaller type",
@@ -132,20 +166,29 @@ Expected<WeightMemory> WeightMemory::create(const Program& program, ThreadTeam& 
   const auto address = reinterpret_cast<uintptr_t>(raw);
   const size_t before = (kHugePage - address % kHugePage) % kHugePage;
   if (before > 0) munmap(raw, before);
-  memory.memory_ = static_cast<std::byte*>(raw) + before;
-  memory.size_ = span;
-  if (kHugePage > before) munmap(memory.memory_ + span, kHugePage - before);
-  madvise(memory.memory_, span, MADV_HUGEPAGE);  // only advice: small pages cost 3 to 19% (docs/perf/cpu.md)
+  memory_ = static_cast<std::byte*>(raw) + before;
+  if (kHugePage > before) munmap(memory_ + span, kHugePage - before);
+  madvise(memory_, span, MADV_HUGEPAGE);  // only advice: small pages cost 3 to 19% (docs/perf/cpu.md)
+  return {};
+}
 
+/// The matrices lie one after another from `first` on.
+void WeightMemory::place(const std::vector<const Weight*>& weights, const std::byte* first) {
+  for (const Weight* weight : weights) {
+    Matrix& matrix = matrices_.at(weight);
+    if (!matrix.quantised) continue;
+    matrix.packed.data = first;
+    first += matrix.packed.bytes();
+  }
+}
+
+void WeightMemory::pack(const std::vector<const Weight*>& weights, ThreadTeam& team, const PackProgress& progress) {
   const FileMaps maps;
   uint64_t done = 0;
-  std::byte* next = memory.memory_;
   for (const Weight* weight : weights) {
-    Matrix& matrix = memory.matrices_.at(weight);
+    const Matrix& matrix = matrices_.at(weight);
     if (!matrix.quantised) continue;
-    PackedWeight& packed = matrix.packed;
-    packed.data = next;
-    next += packed.bytes();
+    const PackedWeight& packed = matrix.packed;
     const int64_t tiles = packed.experts * packed.tiles;
     const int64_t per_report = std::max<int64_t>(1, kReportBytes / packed.shape.tile_bytes);
     for (int64_t first = 0; first < tiles; first += per_report) {
@@ -159,10 +202,9 @@ Expected<WeightMemory> WeightMemory::create(const Program& program, ThreadTeam& 
           maps.release(weight->slices[static_cast<size_t>(expert)], weight->slice_bytes());
       }
       done += static_cast<uint64_t>(count * packed.shape.tile_bytes);
-      if (progress) progress(done, total);
+      if (progress) progress(done, size_);
     }
   }
-  return memory;
 }
 
 }  // namespace cohort::cpu

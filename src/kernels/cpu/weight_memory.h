@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <functional>
 #include <unordered_map>
+#include <vector>
 
 #include "base/thread_team.h"
 #include "cohort/error.h"
 #include "kernels/cpu/layout.h"
+#include "kernels/cpu/packed_file.h"
 #include "models/program.h"
 
 namespace cohort::cpu {
@@ -31,8 +33,10 @@ class WeightMemory {
  public:
   /// Packs every quantised matrix that the program multiplies with, on all threads of the team. Pages of a mapped file
   /// are given back to the operating system as soon as their matrix is packed, so that about one copy is resident.
-  /// capacity when the packed weights do not fit into memory.
-  static Expected<WeightMemory> create(const Program& program, ThreadTeam& team, const PackProgress& progress);
+  /// With a cache, a packed file that fits is mapped instead, and nothing is packed. capacity when the packed weights
+  /// do not fit into memory; what packed_file.h says when the file cannot be used or written.
+  static Expected<WeightMemory> create(const Program& program, ThreadTeam& team, const PackProgress& progress,
+                                       const PackedCache& cache = {});
 
   WeightMemory() = default;
   WeightMemory(WeightMemory&& other) noexcept;
@@ -40,12 +44,20 @@ class WeightMemory {
   ~WeightMemory();
 
   const Matrix& matrix(const Weight* weight) const { return matrices_.at(weight); }
+  /// Of packed weights, in memory or mapped.
   size_t bytes() const { return size_; }
+  /// Whether they are those of a packed file.
+  bool mapped() const { return !tiles_.file.bytes().empty(); }
 
  private:
+  Expected<void> reserve(size_t total);
+  void pack(const std::vector<const Weight*>& weights, ThreadTeam& team, const PackProgress& progress);
+  void place(const std::vector<const Weight*>& weights, const std::byte* first);
+
   std::unordered_map<const Weight*, Matrix> matrices_;
-  std::byte* memory_ = nullptr;
+  std::byte* memory_ = nullptr;  // where they were packed
   size_t size_ = 0;
+  MappedTiles tiles_;  // or the file that they are mapped from
 };
 
 }  // namespace cohort::cpu

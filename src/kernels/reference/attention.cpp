@@ -28,10 +28,24 @@ struct HeadCache {
   int64_t value_index(int32_t position, int64_t dim) const {
     return (kv_head * kPagePositions + position % kPagePositions) * attend.head_dim + dim;
   }
+  // q8_0 (kv/cache.h): the code of K or V times the scale that 32 dimensions share.
+  float scaled(const std::byte* base, int32_t position, int64_t dim, int64_t code) const {
+    const std::byte* area = base + kv_head * scaled_head_bytes(attend.head_dim);
+    const int64_t at = dim / kScaledDims * kPagePositions + position % kPagePositions;
+    uint16_t scale = 0;
+    std::memcpy(&scale, area + 2 * at, sizeof scale);
+    return static_cast<float>(static_cast<int8_t>(area[scale_bytes(attend.head_dim) + code])) * f16_to_f32(scale);
+  }
+  int64_t key_code(int32_t position, int64_t dim) const { return dim * kPagePositions + position % kPagePositions; }
+  int64_t value_code(int32_t position, int64_t dim) const { return position % kPagePositions * attend.head_dim + dim; }
   float key(int32_t position, int64_t dim) const {
+    if (cache.type() == TensorType::q8_0)
+      return scaled(cache.keys(attend.cache_layer, page(position)), position, dim, key_code(position, dim));
     return load_cached(cache.type(), cache.keys(attend.cache_layer, page(position)), key_index(position, dim));
   }
   float value(int32_t position, int64_t dim) const {
+    if (cache.type() == TensorType::q8_0)
+      return scaled(cache.values(attend.cache_layer, page(position)), position, dim, value_code(position, dim));
     return load_cached(cache.type(), cache.values(attend.cache_layer, page(position)), value_index(position, dim));
   }
 };
@@ -116,6 +130,22 @@ void store_cached(TensorType type, std::byte* base, int64_t index, float value) 
   std::memcpy(base + index * 2, &bits, sizeof bits);
 }
 
+int8_t scaled_code(float x, float scale) {
+  const float q = std::nearbyint(x * (scale > 0.0F ? 1.0F / scale : 0.0F));
+  if (!(q > -127.0F)) return -127;  // and what is no number, of which the scale is none, either
+  return static_cast<int8_t>(std::min(q, 127.0F));
+}
+
+float cache_scale(const float* x, int64_t count) {
+  float largest = 0.0F, probe = 0.0F;
+  for (int64_t i = 0; i < count; ++i) {
+    if (std::abs(x[i]) > largest) largest = std::abs(x[i]);
+    probe += x[i] * 0.0F;  // infinity and NaN become NaN
+  }
+  constexpr float kLargestHalf = 65504.0F;
+  return f16_to_f32(f32_to_f16(std::min(largest / 127.0F, kLargestHalf) + probe));
+}
+
 void append_kv(const op::Attend& attend, const Batch& batch, const float* k, const float* v, KvCache& cache) {
   const int64_t width = int64_t{attend.kv_heads} * attend.head_dim;
   for (const SequenceRows& sequence : batch.sequences) {
@@ -126,6 +156,24 @@ void append_kv(const op::Attend& attend, const Batch& batch, const float* k, con
         const HeadCache head{cache, attend, sequence, h};
         std::byte* keys = cache.keys(attend.cache_layer, head.page(position));
         std::byte* values = cache.values(attend.cache_layer, head.page(position));
+        if (cache.type() == TensorType::q8_0) {
+          const int64_t source = row * width + h * attend.head_dim;
+          for (int64_t d = 0; d < attend.head_dim; d += kScaledDims) {
+            const int64_t count = std::min<int64_t>(kScaledDims, attend.head_dim - d);
+            const int64_t scale_at = d / kScaledDims * kPagePositions + position % kPagePositions;
+            for (const auto& [base, x] : {std::pair(keys, k), std::pair(values, v)}) {
+              std::byte* area = base + h * scaled_head_bytes(attend.head_dim);
+              const float scale = cache_scale(x + source + d, count);
+              const uint16_t bits = f32_to_f16(scale);
+              std::memcpy(area + 2 * scale_at, &bits, sizeof bits);
+              for (int64_t i = d; i < d + count; ++i) {
+                const int64_t code = base == keys ? head.key_code(position, i) : head.value_code(position, i);
+                area[scale_bytes(attend.head_dim) + code] = static_cast<std::byte>(scaled_code(x[source + i], scale));
+              }
+            }
+          }
+          continue;
+        }
         for (int64_t d = 0; d < attend.head_dim; ++d) {
           const int64_t source = row * width + h * attend.head_dim + d;
           store_cached(cache.type(), keys, head.key_index(position, d), k[source]);

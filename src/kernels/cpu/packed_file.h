@@ -1,0 +1,59 @@
+// Packed weights on disk, so that a second start maps what the first one packed. The file is a page of text that says
+// what it was made of and by which version, then the tiles exactly as they lie in memory (layout.h; every instruction
+// set uses the same). A file that does not fit, for whatever reason, is never used: its reader knows the text that it
+// must begin with and its size.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "cohort/error.h"
+
+namespace cohort::cpu {
+
+/// What to do with packed weights on disk.
+struct PackedCache {
+  enum class Mode : uint8_t {
+    off,
+    use,        // map the file; an error when it is missing or does not fit
+    automatic,  // map the file when it fits, else pack and write it
+    write,      // pack and write it
+  };
+  Mode mode = Mode::off;
+  std::filesystem::path file;
+  std::string source;  // source_identity() of the model
+};
+
+/// Bumped when the text or the place of the tiles changes.
+inline constexpr int kPackedFormat = 1;
+
+/// Where the packed weights of a model are looked for when nobody says: beside it, FILE.packed or FOLDER/model.packed.
+std::filesystem::path default_packed_file(const std::filesystem::path& model);
+
+/// One line for every file of a model (a GGUF file, all parts of a split one, or what a folder holds): name, bytes,
+/// time of change, and a hash of samples from all over it. Reads less than a MB of each. Errors name the file.
+Expected<std::string> source_identity(const std::filesystem::path& model);
+
+/// Tiles start at this multiple from the beginning of the file, so that huge pages can map them.
+inline constexpr size_t kPackedAlignment = size_t{2} << 20;
+
+/// The text of a file with `bytes` of tiles of these matrices (a line each) made from `source`.
+std::string packed_header(const std::string& source, const std::string& matrices, size_t bytes);
+
+/// Writes header and tiles; the file appears when it is complete.
+Expected<void> write_packed_file(const std::filesystem::path& path, const std::string& header,
+                                 std::span<const std::byte> tiles);
+
+/// The mapped file and where its tiles start. not_found: there is none; corrupt: it does not begin with `header` or has
+/// another size, and the message says what differs.
+struct MappedTiles {
+  MappedFile file;
+  size_t offset = 0;
+};
+Expected<MappedTiles> map_packed_file(const std::filesystem::path& path, const std::string& header, size_t bytes);
+
+}  // namespace cohort::cpu
