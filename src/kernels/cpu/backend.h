@@ -19,7 +19,7 @@ struct CpuOptions {
   int threads = 0;
   bool pin = false;
   /// Packed weights on disk.
-  cpu::PackedCache packed;
+  cpu::PackedCache packed = {};
 
   static constexpr int kMaxThreads = 1024;
 };

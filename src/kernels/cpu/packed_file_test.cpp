@@ -19,7 +19,7 @@ ModelConfig config() {
   c.architecture = "qwen3moe";
   c.layers = 1;
   c.hidden = 256;
-  c.heads = 4;
+  c.heads = 8;
   c.kv_heads = 2;
   c.head_dim = 32;
   c.rotary_dims = 32;
