@@ -203,7 +203,8 @@ Expected<OpenedBackend> open_backend(const Model& model, const EngineOptions& op
                                      const ProgressCallback& progress) {
   EngineOptions chosen = options;
   std::string note;
-  const bool either = options.device == "auto" && options.backend == "fast" && options.isa == "auto";
+  const bool either =
+      options.device == "auto" && options.backend == "fast" && options.isa == "auto" && options.packed == "off";
   if (either && describe_cuda_device(0)) {
     chosen.device = "cuda";
     auto opened = open_on(model, chosen, progress);
