@@ -45,7 +45,7 @@ TEST(CommandLine, ValuesAreRefusedWithFlagValueAndLimits) {
            {tiny({"-c", "-5"}), "--context: '-5' is no whole number from 0 to 67108864"},
            {tiny({"-np", "0"}), "--np: '0' is no whole number from 1 to 65536"},
            {tiny({"--kv-positions", "x"}), "--kv-positions: 'x' is no whole number from 0 to 17179869184"},
-           {tiny({"--kv-type", "q4_0"}), "--kv-type: 'q8_0' is none of f32, f16, bf16"},
+           {tiny({"--kv-type", "q4_0"}), "--kv-type: 'q4_0' is none of f32, f16, bf16, q8_0"},
            {tiny({"--backend", "slow"}), "--backend: 'slow' is none of fast, reference"},
            {tiny({"-p", "caf\xe9"}), "--prompt: 'caf\xEF\xBF\xBD' is not UTF-8: byte 4 (0xe9)"},
            {with(synth, {"--seed", "-1"}), "--seed: '-1' is no whole number from 0 to"},
