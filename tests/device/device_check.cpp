@@ -1,6 +1,7 @@
 // The whole device suite in one program: bits against the reference, invariance at a real shape, and the speed ladder.
 //
-//   device_check bits              every format, shape and kind of batch against the scalar reference
+//   device_check bits [PART...]    every format, shape and kind of batch against the scalar reference; only programs
+//                                  whose name has one of the parts
 //   device_check speed [TYPE...]   qwen3-30b-a3b with random weights: prefill, decode ladder, attribution
 //   device_check ladder B...       as speed of q4_0, at these B alone
 //   device_check climb             decode at every B from 1 to 65
@@ -237,7 +238,7 @@ bool check_launches(const Shape& shape, const Types& types) {
 
 constexpr TensorType Q4 = TensorType::q4_0, Q8 = TensorType::q8_0, K4 = TensorType::q4_k, K6 = TensorType::q6_k;
 
-bool all_bits(bool quick) {
+bool all_bits(bool quick, const std::vector<std::string>& parts) {
   //                      name       L  hid  h kv  dim inner E  k vocab ctx
   const Shape small = {"small", 2, 256, 4, 2, 64, 96, 16, 4, 320, 1024};
   const Shape windowed = {"windowed", 2, 512, 8, 1, 128, 128, 24, 3, 256, 1024, 300, false, true, true};
@@ -250,6 +251,8 @@ bool all_bits(bool quick) {
   bool good = check_launches(small, {Q4, Q4, Q4, Q4, Q4});
   good &= check_top();
   const auto check = [&](const Shape& s, const Types& t, TensorType cache, int32_t prompt, const char* label) {
+    const auto in_label = [&](const std::string& part) { return std::strstr(label, part.c_str()) != nullptr; };
+    if (!parts.empty() && std::none_of(parts.begin(), parts.end(), in_label)) return;
     good &= check_bits(s, t, cache, prompt, label);
   };
   check(small, {Q4, Q4, Q4, Q4, Q4}, TensorType::f16, 40, "q4_0, small");
@@ -473,7 +476,7 @@ int main(int argc, char** argv) {
   std::printf("%s\n", must(cohort::describe_cuda_device(0)).c_str());
   bool good = true;
   if (what == "bits" || what == "quick") {
-    good = all_bits(what == "quick");
+    good = all_bits(what == "quick", {args.begin() + (args.empty() ? 0 : 1), args.end()});
     std::printf("bits: %s\n", good ? "all equal" : "DIFFERENCES");
   } else if (what == "probe") {
     probe("q4_0", args.size() > 1 ? std::atoi(args[1].c_str()) : 1);

@@ -26,9 +26,20 @@ struct Step {
   int32_t* units[kMaxWindows];  // [units][kUnitWords]; those with many positions first
   int32_t max_rows;             // most rows of a step of this graph: sizes grids, nothing else
 };
-/// A unit of attention: one split of 256 positions of one row. Partial results of a row stand together from `partial`
-/// on; pages: the eight of the split, those past the position repeat one before.
-enum UnitWord { kUnitRow = 0, kUnitSplit = 1, kUnitPosition = 2, kUnitPartial = 3, kUnitPages = 4, kUnitWords = 12 };
+/// A unit of attention: one split of 256 positions, of one row or of up to kGroupRows rows of one sequence that see the
+/// same splits; row and position are the first one's. Partial results of a row stand together, those of the first from
+/// `partial` on; pages: the eight of the split, those past the last position repeat one before.
+enum UnitWord {
+  kUnitRow = 0,
+  kUnitSplit = 1,
+  kUnitPosition = 2,
+  kUnitPartial = 3,
+  kUnitPages = 4,
+  kUnitRows = 12,
+  kUnitWords = 13
+};
+inline constexpr int kGroupRows = 4;
+inline constexpr int kPartialHead = 4;  // floats before a head's partial result: maximum, sum, -, -
 enum HeaderWord { kRows = 0, kSampled = 1, kPages = 2, kUnits = 4 /* + window */, kHeaderWords = 8 };
 
 /// A float value: row r starts at data + r * stride.
@@ -150,12 +161,16 @@ struct AttentionArgs {
   /// Every sequence has one row: `q` is not used; norm, rope and append happen here.
   bool fused = false;
   HeadInput new_q, new_k, new_v;
-  float* partial = nullptr;     // [units, heads, head_dim + 2]
+  float* partial = nullptr;     // [rows' splits, heads, kPartialHead + head_dim]
   int32_t* counters = nullptr;  // [rows * heads], zero between launches
   Rows out;                     // may be null
   Quantised quantised;          // may be null
 };
 void launch_attention(const AttentionArgs& args, int sms, cudaStream_t stream);
+/// Whether heads of this shape can use launch_attention_group; the cache must be f16 or bf16, and units have several
+/// rows unless `fused`.
+bool attention_groups(const AttentionArgs& args);
+void launch_attention_group(const AttentionArgs& args, int sms, cudaStream_t stream);
 /// Whether heads of this size can be `fused`.
 bool attention_fuses(CacheType type, int head_dim);
 /// Bytes of one layer's K (or V) of one page.

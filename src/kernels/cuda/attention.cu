@@ -11,81 +11,16 @@
 //
 // What bounds it: issue slots (per position and dimension a fourth of a shared-memory load beside the fma of each
 // head) at many rows; latency at few, where heads are spread over more blocks instead.
-#include "kernels/cuda/heads.cuh"
+#include "kernels/cuda/attention.cuh"
 
 namespace cohort::cuda {
 namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = 8;  // pages of a split
-constexpr int kSplit = 256;
 constexpr int kMaxHeads = 8;
-// 64 KB of K or V each at 128 dimensions: three blocks fit. Between 33 and 128 rows two with more registers are faster
-// (50 instead of 60 us at 64 rows), with fewer rows (15 instead of 21 us at 4) and in prefill three.
+// 64 KB of K or V each at 128 dimensions: three blocks fit (15 instead of 21 us at 4 rows).
 constexpr int kBlocksPerSm = 3;
-
-template <CacheType T>
-struct Cached;
-template <>
-struct Cached<CacheType::f32> {
-  static constexpr int kChunk = 4;
-  __device__ static void unpack(uint4 raw, float* out) {
-    out[0] = __uint_as_float(raw.x);
-    out[1] = __uint_as_float(raw.y);
-    out[2] = __uint_as_float(raw.z);
-    out[3] = __uint_as_float(raw.w);
-  }
-  __device__ static float2 load2(const std::byte* base, int64_t index) {
-    return *reinterpret_cast<const float2*>(base + index * 4);
-  }
-  __device__ static void store(std::byte* base, int64_t index, float x) { reinterpret_cast<float*>(base)[index] = x; }
-  __device__ static float rounded(float x) { return x; }
-};
-template <>
-struct Cached<CacheType::f16> {
-  static constexpr int kChunk = 8;
-  __device__ static float2 pair(uint32_t bits) { return __half22float2(*reinterpret_cast<const __half2*>(&bits)); }
-  __device__ static void unpack(uint4 raw, float* out) {
-    const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float2 v = pair(words[i]);
-      out[2 * i] = v.x;
-      out[2 * i + 1] = v.y;
-    }
-  }
-  __device__ static float2 load2(const std::byte* base, int64_t index) {
-    return pair(*reinterpret_cast<const uint32_t*>(base + index * 2));
-  }
-  __device__ static void store(std::byte* base, int64_t index, float x) {
-    reinterpret_cast<__half*>(base)[index] = __float2half_rn(x);
-  }
-  __device__ static float rounded(float x) {
-    return __half2float(__float2half_rn(x));
-  }
-};
-template <>
-struct Cached<CacheType::bf16> {
-  static constexpr int kChunk = 8;
-  __device__ static void unpack(uint4 raw, float* out) {
-    const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      out[2 * i] = __uint_as_float(words[i] << 16);
-      out[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000U);
-    }
-  }
-  __device__ static float2 load2(const std::byte* base, int64_t index) {
-    const uint32_t raw = *reinterpret_cast<const uint32_t*>(base + index * 2);
-    return make_float2(__uint_as_float(raw << 16), __uint_as_float(raw & 0xffff0000U));
-  }
-  __device__ static void store(std::byte* base, int64_t index, float x) {
-    reinterpret_cast<__nv_bfloat16*>(base)[index] = __float2bfloat16_rn(x);
-  }
-  __device__ static float rounded(float x) {
-    return __bfloat162float(__float2bfloat16_rn(x));
-  }
-};
 
 struct Shared {
   std::byte* pages;   // [8] one head of a page each, K then V; null: read in place
@@ -97,15 +32,6 @@ struct Shared {
   int* keys;          // [heads][8] maxima in an order-preserving form
   float* sum;         // [heads]
 };
-
-/// Floats in the order of integers; a NaN counts as -inf.
-__device__ __forceinline__ int float_key(float x) {
-  const int bits = x == x ? __float_as_int(x) : static_cast<int>(0xff800000U);
-  return bits ^ ((bits >> 31) & 0x7fffffff);
-}
-__device__ __forceinline__ float key_float(int key) {
-  return __int_as_float(key ^ ((key >> 31) & 0x7fffffff));
-}
 
 /// Writes one value of a head's output; a warp has 32 neighbours.
 __device__ __forceinline__ void write_output(const AttentionArgs& args, int row, int head, int dim, float o,
@@ -262,8 +188,8 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
       item.position / kSplit - (args.window > 0 ? max(0, item.position + 1 - args.window) / kSplit : 0) + 1;
   const bool single = group_units == 1;
   const int first_split = item.position / kSplit + 1 - group_units;
-  const int64_t split_stride = int64_t{args.heads} * (dims + 2);
-  float* all = args.partial + (int64_t{item.unit[kUnitPartial]} * args.heads + item.first_head) * (dims + 2);
+  const int64_t split_stride = int64_t{args.heads} * (dims + kPartialHead);
+  float* all = args.partial + (int64_t{item.unit[kUnitPartial]} * args.heads + item.first_head) * (dims + kPartialHead);
   float* partial = all + (item.split - first_split) * split_stride;
   const int segment = warp >> 1;
   const int from = max(begin, segment * 64);
@@ -320,7 +246,7 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
         const float inverse = __fdiv_rn(1.0F, __fmul_rn(w, sh.sum[h]));
         write_output(args, item.row, item.first_head + h, d, __fmul_rn(__fmul_rn(w, y), inverse), inside);
       } else if (inside) {
-        partial[h * (dims + 2) + 2 + d] = y;
+        partial[h * (dims + kPartialHead) + kPartialHead + d] = y;
       }
     }
   }
@@ -328,25 +254,25 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
   if (warp < H) {
     const int key = __reduce_max_sync(kFullMask, sh.keys[warp * kWarps + (lane & 7)]);
     if (lane == 0) {
-      partial[warp * (dims + 2)] = key_float(key);
-      partial[warp * (dims + 2) + 1] = sh.sum[warp];
+      partial[warp * (dims + kPartialHead)] = key_float(key);
+      partial[warp * (dims + kPartialHead) + 1] = sh.sum[warp];
     }
   }
   // The last split's block merges.
   __shared__ int last;
-  __threadfence();
   __syncthreads();
-  if (tid == 0) {
+  if (tid == 0) {  // one thread's fence serves the block: the barrier is before it
     int32_t* counter = &args.counters[item.row * args.heads + item.first_head];
+    __threadfence();
     last = atomicAdd(counter, 1) == group_units - 1;
     if (last) *counter = 0;
+    __threadfence();
   }
   __syncthreads();
   if (!last) return;
-  __threadfence();
   if (warp >= H) return;
   // A warp a head. The weights of 32 splits at a time, a lane each; then every lane's dimensions.
-  const float* head = all + warp * (dims + 2);
+  const float* head = all + warp * (dims + kPartialHead);
   float m = __int_as_float(0xff800000);
   for (int s = lane; s < group_units; s += 32) m = fmaxf(m, __ldcg(head + s * split_stride));
   m = key_float(__reduce_max_sync(kFullMask, float_key(m)));
@@ -359,7 +285,7 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
 #pragma unroll 2
       for (int s = 0; s < count; ++s) {
         const float w = __shfl_sync(kFullMask, my_w, s), l = __shfl_sync(kFullMask, my_l, s);
-        const float* values = head + (first + s) * split_stride + 2 + dim_base + lane;
+        const float* values = head + (first + s) * split_stride + kPartialHead + dim_base + lane;
         const bool start = first + s == 0;
         sum = start ? __fmul_rn(w, l) : __fmaf_rn(w, l, sum);
 #pragma unroll
@@ -418,8 +344,8 @@ struct AttentionLayout {
   }
 };
 
-template <CacheType T, bool Staged, int PerSm>
-__global__ void __launch_bounds__(kThreads, PerSm) attention_kernel(const __grid_constant__ AttentionArgs args) {
+template <CacheType T, bool Staged>
+__global__ void __launch_bounds__(kThreads, kBlocksPerSm) attention_kernel(const __grid_constant__ AttentionArgs args) {
   extern __shared__ __align__(128) std::byte buffer[];
   __shared__ uint64_t arrived[kWarps];
   const AttentionLayout layout(args.head_dim, T == CacheType::f32 ? 4 : 2, Staged);
@@ -461,13 +387,11 @@ template <CacheType T>
 void launch_typed(const AttentionArgs& args, int sms, cudaStream_t stream) {
   constexpr int kBytes = T == CacheType::f32 ? 4 : 2;
   const AttentionLayout staged(args.head_dim, kBytes, true), in_place(args.head_dim, kBytes, false);
-  const auto start = [&](auto* kernel, int per_sm, int bytes) {
-    launch(kernel, sms * per_sm, kThreads, static_cast<size_t>(bytes), stream, args);
+  const auto start = [&](auto* kernel, int bytes) {
+    launch(kernel, sms * kBlocksPerSm, kThreads, static_cast<size_t>(bytes), stream, args);
   };
-  if (staged.total > 220 << 10) return start(&attention_kernel<T, false, kBlocksPerSm>, kBlocksPerSm, in_place.total);
-  if (args.step.max_rows > 32 && args.step.max_rows <= 128)
-    return start(&attention_kernel<T, true, 2>, 2, staged.total);
-  start(&attention_kernel<T, true, kBlocksPerSm>, kBlocksPerSm, staged.total);
+  if (staged.total > 220 << 10) return start(&attention_kernel<T, false>, in_place.total);
+  start(&attention_kernel<T, true>, staged.total);
 }
 
 }  // namespace

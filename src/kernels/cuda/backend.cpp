@@ -188,7 +188,7 @@ class Backend final : public CudaBackend {
   }
   Expected<std::vector<KernelTime>> profile(int32_t rows) override {
     const Variant variant = variant_of(rows);
-    Launcher launcher{variant, decode_, step_, sms_, stream_};
+    Launcher launcher{variant, decode_, attention_groups(variant, decode_), step_, sms_, stream_};
     launcher.step.max_rows = most_rows(variant);
     std::vector<KernelTime> times;
     for (const Launch& launch : lowered_.launches) {
@@ -299,7 +299,8 @@ class Backend final : public CudaBackend {
   }
 
   /// Rows [begin, end) of the batch, which fit one submission, written to the mapped memory.
-  void write_step(const Batch& batch, int32_t begin, int32_t end, int32_t first_sampled, int32_t last_sampled) {
+  void write_step(const Batch& batch, int32_t begin, int32_t end, int32_t first_sampled, int32_t last_sampled,
+                  int32_t group_rows) {
     const int32_t rows = end - begin;
     std::fill_n(host_, kHeaderWords, 0);
     int32_t* tokens = host_ + kHeaderWords;
@@ -323,7 +324,7 @@ class Backend final : public CudaBackend {
     }
     int32_t* units = pages + page_count;
     for (size_t w = 0; w < lowered_.windows.size(); ++w) {
-      const int32_t count = write_units(lowered_.windows[w], rows, positions, page_begin, pages, units);
+      const int32_t count = write_units(lowered_.windows[w], group_rows, rows, positions, page_begin, pages, units);
       host_[kUnits + static_cast<int32_t>(w)] = count;
       units += count * kUnitWords;
     }
@@ -332,14 +333,20 @@ class Backend final : public CudaBackend {
     host_[kPages] = page_count;
   }
 
-  /// The units of one window; returns how many. Whole splits come first, so that no block starts one last.
-  int32_t write_units(int32_t window, int32_t rows, const int32_t* positions, const int32_t* page_begin,
-                      const int32_t* pages, int32_t* out) const {
+  /// The units of one window, each of at most `group_rows` rows; returns how many. Whole splits come first, so that no
+  /// block starts one last.
+  int32_t write_units(int32_t window, int32_t group_rows, int32_t rows, const int32_t* positions,
+                      const int32_t* page_begin, const int32_t* pages, int32_t* out) const {
     int32_t total = 0;
     for (bool whole : {true, false}) {
-      int32_t partial = 0;
-      for (int32_t row = 0; row < rows; ++row) {
-        const auto [first, last] = splits(window, positions[row]);
+      int32_t partial = 0, count = 1;
+      for (int32_t row = 0; row < rows; row += count) {
+        const auto range = splits(window, positions[row]);
+        const auto [first, last] = range;
+        count = 1;
+        while (count < group_rows && row + count < rows && page_begin[row + count] == page_begin[row] &&
+               positions[row + count] == positions[row] + count && splits(window, positions[row + count]) == range)
+          ++count;
         for (int32_t split = first; split <= last; ++split) {
           if ((split < last) != whole) continue;
           int32_t* unit = out + int64_t{total++} * kUnitWords;
@@ -347,12 +354,13 @@ class Backend final : public CudaBackend {
           unit[kUnitSplit] = split;
           unit[kUnitPosition] = positions[row];
           unit[kUnitPartial] = partial;
-          const int32_t last_page = positions[row] / kPagePositions;
+          unit[kUnitRows] = count;
+          const int32_t last_page = positions[row + count - 1] / kPagePositions;
           constexpr int32_t kPages = kSplitPositions / kPagePositions;
           for (int32_t p = 0; p < kPages; ++p)
             unit[kUnitPages + p] = pages[page_begin[row] + std::min(split * kPages + p, last_page)];
         }
-        partial += last - first + 1;
+        partial += count * (last - first + 1);
       }
     }
     return total;
@@ -362,6 +370,11 @@ class Backend final : public CudaBackend {
   static std::pair<int32_t, int32_t> splits(int32_t window, int32_t position) {
     const int32_t first_visible = window > 0 ? std::max(0, position + 1 - window) : 0;
     return {first_visible / kSplitPositions, position / kSplitPositions};
+  }
+
+  /// Whether attention takes the heads of a KV head together, and several rows of a sequence unless each has one.
+  bool attention_groups(Variant variant, bool decode) const {
+    return lowered_.attention_groups && cache_.type != CacheType::f32 && !(decode && variant == Variant::small);
   }
 
   static Variant variant_of(int32_t rows) {
@@ -413,7 +426,7 @@ class Backend final : public CudaBackend {
   }
 
   void launch_all(Variant variant, bool decode, Ending ending) {
-    Launcher launcher{variant, decode, step_, sms_, stream_};
+    Launcher launcher{variant, decode, attention_groups(variant, decode), step_, sms_, stream_};
     launcher.step.max_rows = most_rows(variant);
     launch_begin({host_, launcher.step, lowered_.distinct}, stream_);
     for (const Launch& launch : lowered_.launches) launch.run(launcher);
@@ -469,9 +482,10 @@ class Backend final : public CudaBackend {
       int32_t sampled_end = sampled;
       while (sampled_end < total_sampled && batch.sampled_rows[static_cast<size_t>(sampled_end)] < begin + rows)
         ++sampled_end;
-      write_step(batch, begin, begin + rows, sampled, sampled_end);
       const Variant variant = variant_of(rows);
       const bool decode = variant != Variant::tiles && one_row_each(batch, begin, begin + rows);
+      write_step(batch, begin, begin + rows, sampled, sampled_end,
+                 attention_groups(variant, decode) && !decode ? kGroupRows : 1);
       decode_ = decode;
       COHORT_ASSIGN(const Graph* graph, graph_of(variant, decode, ending));
       kernels_ += graph->kernels;

@@ -170,13 +170,6 @@ __device__ __forceinline__ void quantise_block(float x, int lane, const Quantise
     *reinterpret_cast<int32_t*>(scales + out.blocks * 4) = packed;
   }
 }
-__device__ __forceinline__ float first_sum(int packed) {
-  return static_cast<float>(static_cast<int16_t>(packed & 0xffff));
-}
-__device__ __forceinline__ float second_sum(int packed) {
-  return static_cast<float>((packed - static_cast<int16_t>(packed & 0xffff)) >> 16);
-}
-
 /// The highest lane sum of x^2 in one row in shared memory: squares16 by the 32 lanes of a warp (both halves compute
 /// the same).
 __device__ __forceinline__ float squares16_shared(const float* x, int count, int lane) {

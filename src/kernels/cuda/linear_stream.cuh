@@ -40,6 +40,8 @@ __global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1)
   // The header is two kernels old at least, see wait_and_pass_on.
   const int all_columns = args.step.header[args.sampled ? kSampled : kRows];
   const int groups = max(1, (all_columns + kColumns - 1) / kColumns);
+  // The groups share the columns evenly: the time goes with the largest.
+  const int group_columns = min(kColumns, ((all_columns + groups - 1) / groups + 7) & ~7);
   const int tiles = (args.outputs + kTileRows - 1) / kTileRows;
   const int tasks = (tiles + plan.aside - 1) / plan.aside;
   // With fewer blocks than groups a block walks over several.
@@ -72,7 +74,7 @@ __global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1)
   int slot = 0, buffer = 0;
   uint32_t parity = 0, arrived_parity = 0;
   for (; group < groups; group += grid) {
-    const int begin = group * kColumns, count = min(kColumns, all_columns - begin);
+    const int begin = group * group_columns, count = min(group_columns, all_columns - begin);
     if (warp == 0) {
       if (at.lane == 0) barrier_expect(&arrived, static_cast<uint32_t>(count * plan.column_bytes));
       __syncwarp();

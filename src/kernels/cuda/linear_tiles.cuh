@@ -15,16 +15,20 @@ inline constexpr int kTileM = 8;   // 16-row tiles of a block
 inline constexpr int kTileN = 32;  // columns of a block; also the routes of an entry (lower.h: kTileColumns)
 inline constexpr int kWarpN = 2;   // 8-column groups of a warp
 inline constexpr int kTileThreads = 256;
+inline constexpr int kColumnThreads = kTileThreads / kTileN;  // that copy a column
 
 /// SB: 32-blocks of a segment when known at compile time, else 0.
 template <Format F, int SB>
 struct TileShape {
   static constexpr FormatShape shape = shape_of(F);
-  static constexpr int kStages = 3;
+  // Two blocks an SM: formats whose stages are large have room for two.
+  static constexpr int kStages = F == Format::q4 || F == Format::q8 ? 3 : 2;
   // 32-blocks of K per stage: whole segments where they are known, so that a stage is straight-line code.
   static constexpr int kBlocks = shape.super_blocks == 1 ? (SB > 0 ? SB : 4) : 8;
   static constexpr int kSegments = SB > 0 && kBlocks % (SB > 0 ? SB : 1) == 0 ? kBlocks / (SB > 0 ? SB : 1) : 0;
   static constexpr int kWeightBytes = kBlocks / shape.super_blocks * shape.super_bytes;  // of one tile
+  static constexpr int kChunks = kWeightBytes / 16;
+  static constexpr int kThreadChunks = (kTileM * kChunks + kTileThreads - 1) / kTileThreads;
   static constexpr int kRowStride = kBlocks * 32 + 32;                                   // bytes of one column
   static constexpr int kWeights = 0;
   static constexpr int kValues = kTileM * kWeightBytes;
@@ -53,6 +57,14 @@ __global__ void __launch_bounds__(kTileThreads, 2) tiles_kernel(const __grid_con
   const int warp_m = warp & 3, warp_n = warp >> 2;
   wait_and_pass_on();
 
+  // The chunks of a stage's weights that this thread copies: where from, of the block's first tile on.
+  int chunk_source[Shape::kThreadChunks], in_tile[Shape::kThreadChunks];
+#pragma unroll
+  for (int i = 0; i < Shape::kThreadChunks; ++i) {
+    const int chunk = tid + i * kTileThreads;
+    in_tile[i] = chunk % Shape::kChunks * 16;
+    chunk_source[i] = chunk / Shape::kChunks * geo.tile_bytes + in_tile[i];
+  }
   const int m_tiles = (geo.tiles + kTileM - 1) / kTileM;
   const int stages = (geo.blocks + Shape::kBlocks - 1) / Shape::kBlocks;
   int entries, all_columns = 0;
@@ -88,42 +100,39 @@ __global__ void __launch_bounds__(kTileThreads, 2) tiles_kernel(const __grid_con
     }
     __syncthreads();
 
-    // Copies without divisions: a warp fetches one weight tile, eight threads one column.
-    const int my_column = tid >> 3, my_piece = tid & 7;
-    const int64_t my_row = my_column < columns ? source_row[my_column] : 0;
-    const std::byte* my_values = args.input.data + my_row * args.input.stride + my_piece * 16;
-    const std::byte* my_scales = args.input.data + my_row * args.input.stride + geo.blocks * 32 + my_piece * 4;
-    const std::byte* my_weights = weights + int64_t{warp} * geo.tile_bytes + at.lane * 16;
+    // Columns past the last are copies of the last.
+    const int my_column = tid / kColumnThreads, my_piece = tid % kColumnThreads;
+    const std::byte* record = args.input.data + int64_t{source_row[min(my_column, columns - 1)]} * args.input.stride;
+    const std::byte* my_values = record + my_piece * 16;
+    const std::byte* my_scales = record + geo.blocks * 32 + my_piece * 4;
+    const int weight_chunks = tiles * Shape::kChunks;
     int fetch_place = 0;
     const auto fetch = [&](int stage) {
       if (stage < stages) {
         std::byte* place = shared + fetch_place * Shape::kStageBytes;
         if (++fetch_place == Shape::kStages) fetch_place = 0;
-        const int block = stage * Shape::kBlocks;
-        const int blocks = min(Shape::kBlocks, geo.blocks - block);
-        if (warp < tiles) {
-          const int bytes = blocks / Shape::shape.super_blocks * Shape::shape.super_bytes;
-          std::byte* target = place + warp * Shape::kWeightBytes + at.lane * 16;
+        // Only where segments are not known at compile time is a stage ever less than whole.
+        const int blocks = Shape::kSegments > 0 ? Shape::kBlocks : min(Shape::kBlocks, geo.blocks - stage * Shape::kBlocks);
+        const int bytes = blocks / Shape::shape.super_blocks * Shape::shape.super_bytes;
 #pragma unroll
-          for (int i = 0; i < (Shape::kWeightBytes + 511) / 512; ++i) {
-            if (i * 512 + at.lane * 16 < bytes) copy_async<16>(target + i * 512, my_weights + i * 512);
-          }
-          my_weights += Shape::kWeightBytes;
+        for (int i = 0; i < Shape::kThreadChunks; ++i) {
+          if (tid + i * kTileThreads < weight_chunks && (Shape::kSegments > 0 || in_tile[i] < bytes))
+            copy_async<16>(place + (tid + i * kTileThreads) * 16, weights + chunk_source[i]);
         }
-        if (my_column < columns) {
-          std::byte* target = place + Shape::kValues + my_column * Shape::kRowStride + my_piece * 16;
+        weights += Shape::kWeightBytes;
+        std::byte* target = place + Shape::kValues + my_column * Shape::kRowStride + my_piece * 16;
 #pragma unroll
-          for (int i = 0; i < (Shape::kBlocks + 3) / 4; ++i) {
-            if (my_piece + i * 8 < blocks * 2) copy_async<16>(target + i * 128, my_values + i * 128);
-          }
-          if (my_piece < blocks) {
-            copy_async<4>(place + Shape::kScales + (my_piece * kTileN + my_column) * 4, my_scales);
-            if constexpr (Block<F>::kSums)
-              copy_async<4>(place + Shape::kSums + (my_piece * kTileN + my_column) * 4, my_scales + geo.blocks * 4);
-          }
-          my_values += Shape::kBlocks * 32;
-          my_scales += Shape::kBlocks * 4;
+        for (int i = 0; i * kColumnThreads < Shape::kBlocks * 2; ++i) {
+          if (my_piece + i * kColumnThreads < blocks * 2)
+            copy_async<16>(target + i * kColumnThreads * 16, my_values + i * kColumnThreads * 16);
         }
+        if (my_piece < blocks) {
+          copy_async<4>(place + Shape::kScales + (my_piece * kTileN + my_column) * 4, my_scales);
+          if constexpr (Block<F>::kSums)
+            copy_async<4>(place + Shape::kSums + (my_piece * kTileN + my_column) * 4, my_scales + geo.blocks * 4);
+        }
+        my_values += Shape::kBlocks * 32;
+        my_scales += Shape::kBlocks * 4;
       }
       copy_commit();
     };
@@ -131,60 +140,48 @@ __global__ void __launch_bounds__(kTileThreads, 2) tiles_kernel(const __grid_con
     const int first_column = warp_n * kWarpN * 8;
     const int n_tiles = min(kWarpN, (columns - first_column + 7) >> 3);  // may be negative: nothing to do
     const bool busy = warp_m * 2 < tiles && n_tiles > 0;
-    float acc[2][kWarpN][4], one[2][kWarpN][4], two[2][kWarpN][4];
+    using Sums = float[2][kWarpN][4];
     constexpr int kMine = 2 * kWarpN * 4;
-    const auto clear = [&] {
+    const auto for_all = [](auto&& f) {
 #pragma unroll
-      for (int i = 0; i < kMine; ++i) acc[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4] = 0.0F;
+      for (int i = 0; i < kMine; ++i) f(i / (kWarpN * 4), i / 4 % kWarpN, i % 4, i);
     };
-    clear();
+    Sums acc, one, two;
+    for_all([&](int h, int n, int i, int) { acc[h][n][i] = 0.0F; });
     int segment = 0, next_place = 0;
     [[maybe_unused]] int in_segment = 0;
-    const auto finish_segment = [&] {
+    // acc is the sum of segments `segment` - 1 and `segment`, an odd one.
+    const auto finish_pair = [&] {
+      const bool last = segment + 1 == geo.segments;
+      if ((segment & 2) == 0) {
+        if (!last) for_all([&](int h, int n, int i, int) { two[h][n][i] = acc[h][n][i]; });
+        return;
+      }
+      for_all([&](int h, int n, int i, int) { acc[h][n][i] = __fadd_rn(two[h][n][i], acc[h][n][i]); });
+      // Higher levels: add what waits while the bit is set, then wait in its place.
+      int level = 0;
+      for (; (segment >> (2 + level)) & 1; ++level) {
+        const float* waiting = levels + level * kMine * kTileThreads + tid;
+        for_all([&](int h, int n, int i, int at) {
+          acc[h][n][i] = __fadd_rn(waiting[at * kTileThreads], acc[h][n][i]);
+        });
+      }
+      if (last) return;
+      float* waiting = levels + level * kMine * kTileThreads + tid;
+      for_all([&](int h, int n, int i, int at) { waiting[at * kTileThreads] = acc[h][n][i]; });
+    };
+    [[maybe_unused]] const auto finish_segment = [&] {  // where a stage is not a segment
       const bool last = segment + 1 == geo.segments;
       if ((segment & 1) == 0) {
-        if (!last) {
-#pragma unroll
-          for (int i = 0; i < kMine; ++i)
-            one[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4] = acc[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4];
-        }
+        if (!last) for_all([&](int h, int n, int i, int) { one[h][n][i] = acc[h][n][i]; });
       } else {
-#pragma unroll
-        for (int i = 0; i < kMine; ++i) {
-          float& x = acc[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4];
-          x = __fadd_rn(one[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4], x);
-        }
-        if ((segment & 2) == 0) {
-#pragma unroll
-          for (int i = 0; i < kMine; ++i)
-            two[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4] = acc[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4];
-        } else {
-#pragma unroll
-          for (int i = 0; i < kMine; ++i) {
-            float& x = acc[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4];
-            x = __fadd_rn(two[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4], x);
-          }
-          // Higher levels: add what waits while the bit is set, then wait in its place.
-          int level = 0;
-          for (; (segment >> (2 + level)) & 1; ++level) {
-            const float* waiting = levels + level * kMine * kTileThreads + tid;
-#pragma unroll
-            for (int i = 0; i < kMine; ++i) {
-              float& x = acc[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4];
-              x = __fadd_rn(waiting[i * kTileThreads], x);
-            }
-          }
-          if (!last) {
-            float* waiting = levels + level * kMine * kTileThreads + tid;
-#pragma unroll
-            for (int i = 0; i < kMine; ++i) waiting[i * kTileThreads] = acc[i / (kWarpN * 4)][i / 4 % kWarpN][i % 4];
-          }
-        }
+        for_all([&](int h, int n, int i, int) { acc[h][n][i] = __fadd_rn(one[h][n][i], acc[h][n][i]); });
+        finish_pair();
       }
-      if (!last) clear();
+      if (!last) for_all([&](int h, int n, int i, int) { acc[h][n][i] = 0.0F; });
       ++segment;
     };
-    const auto add_block = [&](const std::byte* place, int b, int use_tiles) {
+    const auto add_block = [&](const std::byte* place, int b, int use_tiles, Sums& sums) {
       Block<F> w[2];
       w[0].load(place + warp_m * 2 * Shape::kWeightBytes, b, at, args.two_groups);
       w[1].load(place + (warp_m * 2 + 1) * Shape::kWeightBytes, b, at, args.two_groups);
@@ -206,33 +203,52 @@ __global__ void __launch_bounds__(kTileThreads, 2) tiles_kernel(const __grid_con
             c.sums0 = sums.x;
             c.sums1 = sums.y;
           }
-          w[0].add(acc[0][n], c);
-          w[1].add(acc[1][n], c);
+          w[0].add(sums[0][n], c);
+          w[1].add(sums[1][n], c);
         }
       }
     };
     for (int s = 0; s < Shape::kStages - 1; ++s) fetch(s);
-    for (int stage = 0; stage < stages; ++stage) {
+    // The next stage is there, and one more is on its way.
+    const auto take_stage = [&](int stage) {
       copy_wait<Shape::kStages - 2>();
       __syncthreads();
       fetch(stage + Shape::kStages - 1);
-      const int use_place = next_place;
+      const std::byte* place = shared + next_place * Shape::kStageBytes;
       if (++next_place == Shape::kStages) next_place = 0;
-      if (!busy) continue;
-      const std::byte* place = shared + use_place * Shape::kStageBytes;
-      [[maybe_unused]] const int blocks = min(Shape::kBlocks, geo.blocks - stage * Shape::kBlocks);
-      if constexpr (Shape::kSegments > 0) {
+      return place;
+    };
+    if constexpr (Shape::kSegments > 0) {
+      // Whole pairs of segments as straight-line code. Columns past the last are computed too; they are not written.
+      static_assert(Shape::kSegments <= 2);
+      constexpr int kPairStages = 2 / Shape::kSegments;
+      for (int stage = 0; stage < stages; stage += kPairStages) {
 #pragma unroll
-        for (int part = 0; part < Shape::kSegments; ++part) {
-          // Columns past the last are computed too; they are not written.
+        for (int u = 0; u < kPairStages; ++u) {
+          const std::byte* place = take_stage(stage + u);
+          if (!busy) continue;
 #pragma unroll
-          for (int b = 0; b < SB; ++b) add_block(place, part * SB + b, kWarpN);
-          finish_segment();
+          for (int part = 0; part < Shape::kSegments; ++part) {
+            Sums& sums = u + part == 0 ? one : acc;
+            for_all([&](int h, int n, int i, int) { sums[h][n][i] = 0.0F; });
+#pragma unroll
+            for (int b = 0; b < SB; ++b) add_block(place, part * SB + b, kWarpN, sums);
+          }
         }
-      } else {
+        if (!busy) continue;
+        for_all([&](int h, int n, int i, int) { acc[h][n][i] = __fadd_rn(one[h][n][i], acc[h][n][i]); });
+        ++segment;
+        finish_pair();
+        ++segment;
+      }
+    } else {
+      for (int stage = 0; stage < stages; ++stage) {
+        const std::byte* place = take_stage(stage);
+        if (!busy) continue;
+        const int blocks = min(Shape::kBlocks, geo.blocks - stage * Shape::kBlocks);
 #pragma unroll 2
         for (int b = 0; b < blocks; ++b) {
-          add_block(place, b, n_tiles);
+          add_block(place, b, n_tiles, acc);
           if (++in_segment == geo.segment_blocks) {
             in_segment = 0;
             finish_segment();
@@ -286,7 +302,7 @@ void launch_tiles_kernel(const LinearArgs& args, int sms, cudaStream_t stream) {
 
 template <Format F>
 void launch_tiles_format(Mode mode, const LinearArgs& args, int sms, cudaStream_t stream) {
-  const int blocks = args.geometry.segment_blocks;
+  const int blocks = args.geometry.segments > 1 ? args.geometry.segment_blocks : 0;
   switch (mode) {
     case Mode::dense:
       return blocks == 4 ? launch_tiles_kernel<F, Mode::dense, 4>(args, sms, stream)

@@ -19,6 +19,7 @@ inline constexpr int kSmallRows = 8, kMiddleRows = 32, kWideRows = 128;
 struct Launcher {
   Variant variant;
   bool decode;  // every sequence has one row
+  bool attention_groups;  // launch_attention_group
   Step step;    // max_rows set for the variant
   int sms;
   cudaStream_t stream;
@@ -46,6 +47,7 @@ struct Lowered {
   float* logits = nullptr;       // [sampled, vocabulary]
   int32_t* distinct = nullptr;   // experts touched in the last step, over all layers
   int moe_layers = 0;
+  bool attention_groups = true;  // all attention can use launch_attention_group
 };
 
 /// Uploads every weight of the program and lowers it. Errors name the tensor and the type or size that cannot run.

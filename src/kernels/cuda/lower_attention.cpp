@@ -61,7 +61,7 @@ Expected<void> Lowering::emit(size_t i, const op::Attend& attend) {
   args.scale = attend.scale;
   COHORT_ASSIGN(args.window_index, window_index(attend.window));
   const size_t partial =
-      static_cast<size_t>(limits_.units) * static_cast<size_t>(attend.heads * (attend.head_dim + 2)) * sizeof(float);
+      static_cast<size_t>(limits_.units) * static_cast<size_t>(attend.heads * (attend.head_dim + kPartialHead)) * sizeof(float);
   COHORT_ASSIGN(Buffer partials, pool_.take(partial));
   args.partial = reinterpret_cast<float*>(partials.get());
   COHORT_ASSIGN(args.counters, zeroed(static_cast<size_t>(limits_.rows * attend.heads)));
@@ -75,13 +75,18 @@ Expected<void> Lowering::emit(size_t i, const op::Attend& attend) {
   args.new_q = heads.q;
   args.new_k = heads.k;
   args.new_v = heads.v;
+  result_.attention_groups &= attention_groups(args);
   add("attention", [args, cache, layer, fuses](const Launcher& l) mutable {
     args.fused = fuses(l);
     args.step = l.step;
     args.cache = cache->type;
     args.keys = cache->keys[layer];
     args.values = cache->values[layer];
-    launch_attention(args, l.sms, l.stream);
+    if (l.attention_groups) {
+      launch_attention_group(args, l.sms, l.stream);
+    } else {
+      launch_attention(args, l.sms, l.stream);
+    }
   });
   return {};
 }

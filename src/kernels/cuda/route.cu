@@ -206,9 +206,9 @@ __global__ void __launch_bounds__(kRouterThreads) router_kernel(const __grid_con
   }
 }
 
-/// Softmax over a row's logits and its top k, by one warp; K = experts / 32, rounded up. p: scratch for the experts.
+/// Softmax over a row's logits and its top k, by one warp; K = experts / 32, rounded up.
 template <int K>
-__device__ void select_experts(const RouteArgs& args, int row, float* p, int* chosen_experts) {
+__device__ void select_experts(const RouteArgs& args, int row, int* chosen_experts) {
   const int lane = static_cast<int>(threadIdx.x & 31);
   const float* logits = args.logits + int64_t{row} * args.experts;
   float x[K];
@@ -221,15 +221,14 @@ __device__ void select_experts(const RouteArgs& args, int row, float* p, int* ch
   }
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2) maximum = fmaxf(maximum, __shfl_xor_sync(kFullMask, maximum, offset));
+  // sum16: lane j takes experts j, j + 16, ... in order; an absent expert adds +0 to a sum that is never -0.
+  float sum = 0.0F;
 #pragma unroll
   for (int i = 0; i < K; ++i) {
     x[i] = numerics::exp<Ops>(__fsub_rn(x[i], maximum));
-    if (lane + i * 32 < args.experts) p[lane + i * 32] = x[i];
+    sum = __fadd_rn(sum, __shfl_sync(kFullMask, x[i], lane & 15));
+    sum = __fadd_rn(sum, __shfl_sync(kFullMask, x[i], (lane & 15) + 16));
   }
-  __syncwarp();
-  float sum = 0.0F;
-#pragma unroll 8
-  for (int e = lane & 15; e < args.experts; e += 16) sum = __fadd_rn(sum, p[e]);
   const float inverse = __fdiv_rn(1.0F, tree16(sum));
   // Keys: numbers (never negative) keep their order, NaN comes after them, what is chosen or absent is 0.
   unsigned key[K];
@@ -332,7 +331,7 @@ __device__ void group_routes(const RouteArgs& args, int rows, const int* chosen,
 /// A warp a row; the last block groups.
 template <int K>
 __global__ void __launch_bounds__(kSelectThreads) select_kernel(const __grid_constant__ RouteArgs args) {
-  extern __shared__ __align__(128) float buffer[];  // [warps][experts], then the counts
+  extern __shared__ __align__(128) int counts[];  // [experts * 2]
   __shared__ int last, chosen[kRouterRows * kMaxTopK];
   const int tid = static_cast<int>(threadIdx.x), warp = tid >> 5;
   const int rows = args.step.header[kRows];
@@ -340,7 +339,7 @@ __global__ void __launch_bounds__(kSelectThreads) select_kernel(const __grid_con
   int* local = rows <= kRouterRows && gridDim.x == 1 ? chosen : nullptr;
   constexpr int kWarps = kSelectThreads / 32;
   for (int row = static_cast<int>(blockIdx.x) * kWarps + warp; row < rows; row += static_cast<int>(gridDim.x) * kWarps)
-    select_experts<K>(args, row, buffer + warp * args.experts, local);
+    select_experts<K>(args, row, local);
   if (local != nullptr && rows == 1) {  // every route is an entry
     if (tid >= 32) return;
     __syncwarp();
@@ -357,17 +356,19 @@ __global__ void __launch_bounds__(kSelectThreads) select_kernel(const __grid_con
     return;
   }
   if (gridDim.x > 1) {
-    __threadfence();
     __syncthreads();
-    if (tid == 0) last = atomicAdd(args.group.counter, 1) == static_cast<int>(gridDim.x) - 1;
+    if (tid == 0) {  // one thread's fence serves the block: the barrier is before it
+      __threadfence();
+      last = atomicAdd(args.group.counter, 1) == static_cast<int>(gridDim.x) - 1;
+      __threadfence();
+    }
     __syncthreads();
     if (!last) return;
-    __threadfence();
     if (tid == 0) *args.group.counter = 0;
   } else {
     __syncthreads();
   }
-  group_routes(args, rows, local, reinterpret_cast<int*>(buffer));
+  group_routes(args, rows, local, counts);
 }
 
 template <int PerThread>
@@ -399,7 +400,7 @@ void launch_select(const RouteArgs& args, int sms, cudaStream_t stream) {
   constexpr int kWarps = kSelectThreads / 32;
   const int wanted = (args.step.max_rows + kWarps - 1) / kWarps;
   const int grid = wanted < sms ? wanted : sms;
-  const size_t bytes = sizeof(float) * static_cast<size_t>(args.experts) * kWarps;
+  const size_t bytes = sizeof(int) * static_cast<size_t>(args.experts) * 2;
   if (args.experts <= 128) {
     launch(&select_kernel<4>, grid, kSelectThreads, bytes, stream, args);
   } else {

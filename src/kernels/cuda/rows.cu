@@ -272,6 +272,44 @@ __global__ void __launch_bounds__(kHeadWarps * 32) heads_kernel(const __grid_con
   }
 }
 
+/// The same for heads of 128 dimensions, half a warp each, in registers.
+__global__ void __launch_bounds__(kRowThreads, 2) half_warp_heads_kernel(const __grid_constant__ HeadsArgs args) {
+  wait_and_pass_on();
+  const int lane = static_cast<int>(threadIdx.x & 15);
+  const int per_row = args.q.heads + args.k.heads + args.v.heads;
+  const int items = args.step.header[kRows] * per_row;
+  const int step = static_cast<int>(gridDim.x) * (kRowThreads / 16);
+  const int chunk = args.cache == CacheType::f32 ? 4 : 8;
+  const size_t page_half = size_t{32} * args.k.heads * kHalfWarpDims * (args.cache == CacheType::f32 ? 4 : 2);
+  for (int item = static_cast<int>(blockIdx.x) * (kRowThreads / 16) + static_cast<int>(threadIdx.x >> 4); item < items;
+       item += step) {
+    const int row = item / per_row;
+    int head = item - row * per_row;
+    const int which = head < args.q.heads ? 0 : head < args.q.heads + args.k.heads ? 1 : 2;
+    const HeadInput& in = which == 0 ? args.q : which == 1 ? args.k : args.v;
+    head -= which == 0 ? 0 : which == 1 ? args.q.heads : args.q.heads + args.k.heads;
+    const int position = args.step.positions[row];
+    const int page = which == 0 ? 0 : args.step.pages[args.step.page_begin[row] + position / 32];
+    float x[8];
+    head_values(in, head, row, position, lane, x);
+    if (which == 0) {
+      float* out = args.q_out + (int64_t{row} * args.q.heads + head) * kHalfWarpDims + lane;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) out[i * 16] = x[i];
+      continue;
+    }
+    const int at = position % 32;
+    std::byte* base = (which == 1 ? args.keys : args.values) + page * page_half;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int d = lane + i * 16;
+      const int64_t index = which == 1 ? (int64_t{head} * kHalfWarpDims + d / chunk * chunk) * 32 + at * chunk + d % chunk
+                                       : (int64_t{head} * 32 + at) * kHalfWarpDims + d;
+      store_cached(base, args.cache, index, x[i]);
+    }
+  }
+}
+
 __global__ void copy_page_kernel(std::byte* base, size_t page_bytes, int from, int to) {
   const auto* source = reinterpret_cast<const uint4*>(base + from * page_bytes);
   auto* target = reinterpret_cast<uint4*>(base + to * page_bytes);
@@ -347,6 +385,13 @@ void launch_elementwise(const ElementwiseArgs& args, int sms, cudaStream_t strea
   launch(&elementwise_kernel, sms * 2, 256, 0, stream, args);
 }
 void launch_heads(const HeadsArgs& args, int sms, cudaStream_t stream) {
+  if (args.head_dim == kHalfWarpDims && half_warp_rope(args.q) && half_warp_rope(args.k) && half_warp_rope(args.v)) {
+    constexpr int kHalves = kRowThreads / 16;
+    launch(&half_warp_heads_kernel,
+           at_most(sms * 4, (args.step.max_rows * (args.q.heads + 2 * args.k.heads) + kHalves - 1) / kHalves),
+           kRowThreads, 0, stream, args);
+    return;
+  }
   launch(&heads_kernel, at_most(sms * 4, args.step.max_rows * (args.q.heads + 2 * args.k.heads) / kHeadWarps + 1),
          kHeadWarps * 32, 0, stream, args);
 }

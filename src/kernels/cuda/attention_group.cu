@@ -1,0 +1,519 @@
+// Attention, rule 7, for heads of 128 dimensions in an f16 or bf16 cache: a block has one KV head of a split for all the
+// query heads that share it, and for up to four rows of one sequence. (Everything else, and decode steps of few rows:
+// attention.cu.)
+//
+// Scores: a warp has four heads of a row and up to 128 positions, a lane four of them, so that 128 fma stand beside 12
+// wide loads: what bounded one position a lane was the return of shared memory (512 bytes of q a load, whether
+// broadcast or not), four times the fma. Values: half a warp has a segment of 64 positions, a lane eight dimensions of
+// four heads: 32 fma beside two loads. K and V of the split take turns in the same shared memory.
+//
+// Decode (a row a block, four warps, three blocks an SM): norm and rope of q and of the new K happen here, half a warp a
+// head, and the new K and V are appended here. Else four rows, eight warps, two blocks.
+#include "kernels/cuda/attention.cuh"
+
+namespace cohort::cuda {
+namespace {
+
+constexpr int kDims = kHalfWarpDims;
+constexpr int kQuad = 4;     // heads that a warp has at once
+constexpr int kMaxHeads = 8;  // heads of a block
+constexpr int kHeadBytes = kPageRows * kDims * 2;  // K or V of one head of one page
+
+template <int Rows>
+struct Shape {
+  static constexpr int kWarps = Rows == 1 ? 4 : 8;
+  static constexpr int kThreads = kWarps * 32;
+  static constexpr int kPerSm = Rows == 1 ? 3 : 2;
+  static constexpr int kP = kSplitPages * kHeadBytes;
+  static constexpr int kQ = kP + (Rows == 1 ? 0 : Rows * kMaxHeads * kSplit * 4);  // a single row: where p is later
+  static constexpr int kKeys = kQ + Rows * kMaxHeads * (Rows == 1 ? kSplit : kDims) * 4;
+  static constexpr int kSums = kKeys + Rows * kMaxHeads * 4 * 4;
+  static constexpr int kLast = kSums + Rows * kMaxHeads * 4;
+  static constexpr int kTotal = kLast + Rows * 4;
+};
+
+struct Shared {
+  std::byte* pages;   // [8][K or V of a page]
+  uint64_t* arrived;  // [8]
+  float* p;           // [rows][quads][256][4]
+  float* q;           // [rows][heads][128]
+  int* keys;          // [rows][quads][4 parts][4] maxima
+  float* sum;         // [rows][heads]
+  int* last;          // [rows]
+};
+
+struct Item {
+  const int32_t* unit;
+  int first_head, kv_head, heads, quads;
+  int row, rows, split, position;
+  __device__ Item(const AttentionArgs& args, int index) {
+    heads = args.heads / args.kv_heads;
+    quads = heads / kQuad;
+    unit = args.step.units[args.window_index] + int64_t{index / args.kv_heads} * kUnitWords;
+    kv_head = index % args.kv_heads;
+    first_head = kv_head * heads;
+    row = unit[kUnitRow];
+    rows = unit[kUnitRows];
+    split = unit[kUnitSplit];
+    position = unit[kUnitPosition];
+  }
+  /// Visible positions of the split for row r.
+  __device__ int begin(const AttentionArgs& args, int r) const {
+    return args.window > 0 ? max(position + r + 1 - args.window - split * kSplit, 0) : 0;
+  }
+  __device__ int end(int r) const { return min(position + r + 1 - split * kSplit, kSplit); }
+  __device__ bool has_page(const AttentionArgs& args, int page) const {
+    return page * kPageRows < end(rows - 1) && page * kPageRows + kPageRows > begin(args, 0);
+  }
+};
+
+template <int Warps>
+__device__ __forceinline__ void fetch_pages(const AttentionArgs& args, const Shared& sh, const Item& item,
+                                            const std::byte* base, int warp) {
+  for (int page = warp; page < kSplitPages; page += Warps) {
+    if (!item.has_page(args, page)) continue;
+    barrier_expect(&sh.arrived[page], kHeadBytes);
+    bulk_copy(sh.pages + page * kHeadBytes,
+              base + (int64_t{item.unit[kUnitPages + page]} * args.kv_heads + item.kv_head) * kHeadBytes, kHeadBytes,
+              &sh.arrived[page]);
+  }
+}
+
+/// Scores of NP pages, before the scale. keys: the first page, at this lane.
+template <CacheType T, int NP>
+__device__ __forceinline__ void scores(const std::byte* keys, const float* q, float (&acc)[4][kQuad]) {
+#pragma unroll 2
+  for (int d = 0; d < kDims; d += 8) {
+    float k[NP][8];
+#pragma unroll
+    for (int p = 0; p < NP; ++p)
+      Cached<T>::unpack(*reinterpret_cast<const uint4*>(keys + p * kHeadBytes + d * kPageRows * 2), k[p]);
+#pragma unroll
+    for (int h = 0; h < kQuad; ++h) {
+#pragma unroll
+      for (int part = 0; part < 2; ++part) {
+        const float4 v = *reinterpret_cast<const float4*>(q + h * kDims + d + part * 4);
+        const float qs[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+#pragma unroll
+          for (int p = 0; p < NP; ++p) acc[p][h] = __fmaf_rn(qs[e], k[p][part * 4 + e], acc[p][h]);
+        }
+      }
+    }
+  }
+}
+
+/// Eight dimensions of a head's output: a 32-block is four lanes. Whole warps, some of whose halves may be inactive.
+__device__ __forceinline__ void write_output(const AttentionArgs& args, int row, int head, int lane,
+                                             const float (&y)[8], bool active) {
+  if (args.out.data != nullptr && active) {
+    float4* out = reinterpret_cast<float4*>(args.out.data + int64_t{row} * args.out.stride + head * kDims + lane * 8);
+    out[0] = make_float4(y[0], y[1], y[2], y[3]);
+    out[1] = make_float4(y[4], y[5], y[6], y[7]);
+  }
+  if (args.quantised.data == nullptr) return;
+  uint32_t amax = 0;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) amax = max(amax, __float_as_uint(y[i]) & 0x7fffffffU);
+  amax = max(amax, __shfl_xor_sync(kFullMask, amax, 1));
+  amax = max(amax, __shfl_xor_sync(kFullMask, amax, 2));
+  const BlockScale scale = block_scale(amax);
+  uint32_t words[2];
+  int sum = 0;
+#pragma unroll
+  for (int w = 0; w < 2; ++w) {
+    words[w] = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int v = quantise_value(y[w * 4 + i], scale);
+      sum += v;
+      words[w] |= static_cast<uint32_t>(v & 255) << (8 * i);
+    }
+  }
+  const int in_block = lane & 3;
+  if (in_block >= 2) sum *= 65536;
+  sum += __shfl_xor_sync(kFullMask, sum, 1);
+  sum += __shfl_xor_sync(kFullMask, sum, 2);
+  if (!active) return;
+  std::byte* record = args.quantised.data + int64_t{row} * args.quantised.stride;
+  const int block = (head * kDims) / 32 + (lane >> 2);
+  // activation_slot of values 8i..8i+3 and 8i+4..8i+7.
+  std::byte* values = record + block * 32 + (in_block & 1) * 16 + (in_block >> 1) * 4;
+  *reinterpret_cast<uint32_t*>(values) = words[0];
+  *reinterpret_cast<uint32_t*>(values + 8) = words[1];
+  if (in_block == 0) {
+    std::byte* scales = record + args.quantised.blocks * 32 + block * 4;
+    *reinterpret_cast<float*>(scales) = scale.d;
+    *reinterpret_cast<int32_t*>(scales + args.quantised.blocks * 4) = sum;
+  }
+}
+
+/// The splits of a head meet; half a warp a head. all: the first split's result.
+__device__ __forceinline__ void merge(const AttentionArgs& args, const float* all, int64_t split_stride, int splits,
+                                      int row, int head, int lane, bool active) {
+  const unsigned half = threadIdx.x & 16;
+  float m = __int_as_float(0xff800000);
+  for (int s = lane; s < splits; s += 16) m = fmaxf(m, __ldcg(all + s * split_stride));
+#pragma unroll
+  for (int offset = 8; offset > 0; offset /= 2) m = fmaxf(m, __shfl_xor_sync(kFullMask, m, offset));
+  float sum = 0.0F, o[8] = {};
+  for (int first = 0; first < splits; first += 16) {
+    const int count = min(16, splits - first);
+    const float* mine = all + (first + min(lane, count - 1)) * split_stride;
+    const float my_w = numerics::exp<Ops>(__fsub_rn(__ldcg(mine), m)), my_l = __ldcg(mine + 1);
+#pragma unroll 2
+    for (int s = 0; s < count; ++s) {
+      const float w = __shfl_sync(kFullMask, my_w, half + s), l = __shfl_sync(kFullMask, my_l, half + s);
+      const float4* values =
+          reinterpret_cast<const float4*>(all + (first + s) * split_stride + kPartialHead + lane * 8);
+      const float4 a = __ldcg(values), b = __ldcg(values + 1);
+      const float v[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+      const bool start = first + s == 0;
+      sum = start ? __fmul_rn(w, l) : __fmaf_rn(w, l, sum);
+#pragma unroll
+      for (int e = 0; e < 8; ++e) o[e] = start ? __fmul_rn(w, v[e]) : __fmaf_rn(w, v[e], o[e]);
+    }
+  }
+  const float inverse = __fdiv_rn(1.0F, sum);
+#pragma unroll
+  for (int e = 0; e < 8; ++e) o[e] = __fmul_rn(o[e], inverse);
+  write_output(args, row, head, lane, o, active);
+}
+
+template <CacheType T, int Rows>
+__device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& item, bool fetched) {
+  using S = Shape<Rows>;
+  const int tid = static_cast<int>(threadIdx.x), lane = tid & 31, warp = tid >> 5;
+  const int l16 = tid & 15, half = tid >> 4;  // half-warp
+  const int heads = item.heads, quads = item.quads;
+  const int parts = Rows == 1 ? S::kWarps / quads : 2;  // of the positions of a row
+  const int part_pages = kSplitPages / parts;
+  if (!fetched && lane == 0) fetch_pages<S::kWarps>(args, sh, item, args.keys, warp);
+
+  if constexpr (Rows == 1) {
+    // Norm and rope, half a warp a head; then the new K and V, if the new position is in this split.
+    const bool fresh = item.position / kSplit == item.split;
+    const int at = item.position % kSplit;
+    for (int first = 0; first < heads + (fresh ? 2 : 0); first += 2 * S::kWarps) {
+      const int task = first + half;
+      if (first + (half & ~1) >= heads + (fresh ? 2 : 0)) break;  // of whole warps
+      const bool is_q = task < heads, is_k = task == heads;
+      const HeadInput& in = is_q ? args.new_q : is_k ? args.new_k : args.new_v;
+      float x[8];
+      head_values(in, is_q ? item.first_head + task : item.kv_head, item.row, item.position, l16, x);
+      if (is_q) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) sh.q[task * kDims + l16 + i * 16] = x[i];
+      } else if (fresh && task < heads + 2) {
+        const int page = at / kPageRows;
+        const int64_t base = (int64_t{item.unit[kUnitPages + page]} * args.kv_heads + item.kv_head) * kHeadBytes;
+        if (is_k) barrier_wait(&sh.arrived[page], 0);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          const int d = l16 + i * 16;
+          if (is_k) {
+            const int key = d / 8 * 8 * kPageRows + at % kPageRows * 8 + d % 8;
+            Cached<T>::store(sh.pages + page * kHeadBytes, key, x[i]);
+            Cached<T>::store(args.keys + base, key, x[i]);
+          } else {
+            Cached<T>::store(args.values + base, at % kPageRows * kDims + d, x[i]);
+          }
+        }
+        __threadfence();  // V's page is copied below
+        asm volatile("fence.proxy.async;" ::: "memory");
+      }
+    }
+  } else {
+    for (int i = tid; i < item.rows * heads * (kDims / 4); i += S::kThreads) {
+      const int r = i / (heads * (kDims / 4)), at = i - r * heads * (kDims / 4);
+      reinterpret_cast<float4*>(sh.q)[i] = reinterpret_cast<const float4*>(
+          args.q + (int64_t{item.row + r} * args.heads + item.first_head) * kDims)[at];
+    }
+  }
+  __syncthreads();
+
+  float score[4][kQuad];
+  const auto visible = [&](int r, int j) { return j >= item.begin(args, r) && j < item.end(r); };
+  // The scores of one job, scaled, and their maxima.
+  const auto score_job = [&](int r, int quad, int part) {
+#pragma unroll
+    for (int i = 0; i < 4 * kQuad; ++i) score[i / kQuad][i % kQuad] = 0.0F;
+    const int page = part * part_pages;
+    const int pages = min((item.end(r) + kPageRows - 1) / kPageRows - page, part_pages);
+    for (int i = 0; i < pages; ++i) {
+      if (item.has_page(args, page + i)) barrier_wait(&sh.arrived[page + i], 0);
+    }
+    const std::byte* keys = sh.pages + page * kHeadBytes + lane * 16;
+    const float* q = sh.q + (r * heads + quad * kQuad) * kDims;
+    if (pages > 2) {
+      scores<T, 4>(keys, q, score);
+    } else if (pages > 0) {
+      scores<T, 2>(keys, q, score);
+    }
+#pragma unroll
+    for (int h = 0; h < kQuad; ++h) {
+      int key = float_key(__int_as_float(0xff800000));
+#pragma unroll
+      for (int p = 0; p < 4; ++p) {
+        score[p][h] = __fmul_rn(score[p][h], args.scale);
+        if (p < pages && visible(r, (page + p) * kPageRows + lane)) key = max(key, float_key(score[p][h]));
+      }
+      key = __reduce_max_sync(kFullMask, key);
+      if (lane == 0) sh.keys[((r * quads + quad) * 4 + part) * 4 + h] = key;
+    }
+  };
+  const auto maxima = [&](int r, int quad, float (&m)[kQuad]) {
+    int4 key = reinterpret_cast<const int4*>(sh.keys)[(r * quads + quad) * 4];
+    for (int part = 1; part < parts; ++part) {
+      const int4 other = reinterpret_cast<const int4*>(sh.keys)[(r * quads + quad) * 4 + part];
+      key = make_int4(max(key.x, other.x), max(key.y, other.y), max(key.z, other.z), max(key.w, other.w));
+    }
+    m[0] = key_float(key.x);
+    m[1] = key_float(key.y);
+    m[2] = key_float(key.z);
+    m[3] = key_float(key.w);
+  };
+  const auto weights = [&](const float (&s)[kQuad], const float (&m)[kQuad], bool seen) {
+    // An invisible position adds +0 to a sum that is never -0.
+    float e[kQuad];
+#pragma unroll
+    for (int h = 0; h < kQuad; ++h) e[h] = seen ? numerics::exp<Ops>(__fsub_rn(s[h], m[h])) : 0.0F;
+    return make_float4(e[0], e[1], e[2], e[3]);
+  };
+  float4* p_rows = reinterpret_cast<float4*>(sh.p);
+  const auto fetch_values = [&] {
+    if (lane == 0) {
+      fence_async();
+      fetch_pages<S::kWarps>(args, sh, item, args.values, warp);
+    }
+  };
+  if constexpr (Rows == 1) {
+    const int quad = warp % quads, part = warp / quads;  // a job a warp; the scores stay in registers
+    score_job(0, quad, part);
+    __syncthreads();
+    fetch_values();
+    float m[kQuad];
+    maxima(0, quad, m);
+#pragma unroll
+    for (int p = 0; p < 4; ++p) {
+      const int j = (part * part_pages + p) * kPageRows + lane;
+      if (p < part_pages) p_rows[quad * kSplit + j] = weights(score[p], m, visible(0, j));
+    }
+  } else {
+    for (int job = warp; job < item.rows * quads * 2; job += S::kWarps) {
+      // A warp's second job is in the other half of the positions, of which less may be visible.
+      const int r = job / (quads * 2), quad = job % quads, part = (job / quads + job / S::kWarps) & 1;
+      score_job(r, quad, part);
+#pragma unroll
+      for (int p = 0; p < 4; ++p)
+        p_rows[(r * quads + quad) * kSplit + (part * 4 + p) * kPageRows + lane] =
+            make_float4(score[p][0], score[p][1], score[p][2], score[p][3]);
+    }
+    __syncthreads();
+    fetch_values();
+    for (int i = 0; i < item.rows * quads; ++i) {
+      const int r = i / quads;
+      float m[kQuad];
+      maxima(r, i % quads, m);
+      static_assert(S::kThreads == kSplit);
+      const float4 v = p_rows[i * kSplit + tid];
+      const float s[kQuad] = {v.x, v.y, v.z, v.w};
+      p_rows[i * kSplit + tid] = weights(s, m, visible(r, tid));
+    }
+  }
+  __syncthreads();
+  for (int first = 0; first < item.rows * heads; first += 2 * S::kWarps) {  // l = sum16(p): half a warp a head
+    const int task = min(first + half, item.rows * heads - 1);
+    const int r = task / heads, h = task % heads;
+    const float* p = sh.p + (r * quads + h / kQuad) * kSplit * kQuad + h % kQuad;
+    float sum = 0.0F;
+#pragma unroll 4
+    for (int i = l16; i < item.end(r); i += 16) sum = __fadd_rn(sum, p[i * kQuad]);
+    sum = tree16(sum);
+    if (l16 == 0) sh.sum[task] = sum;
+  }
+  __syncthreads();
+
+  // Values. The upper two segments of a row's four heads wait where their p was.
+  float y[2][8];  // heads 2 * (half & 1) and the next of the quad, dimensions 8 * l16 on
+  int mine = -1;
+  const int pairs = item.rows * quads;
+  for (int job = warp; job < 2 * pairs; job += S::kWarps) {
+    const bool upper = job < pairs;
+    const int at = upper ? job : job - pairs, r = at / quads;
+    const int segment = (upper ? 2 : 0) + (half & 1);
+    for (int page = upper ? 4 : 0; page < (upper ? 8 : 4); ++page) {
+      if (item.has_page(args, page)) barrier_wait(&sh.arrived[page], 1);
+    }
+    const int from = max(item.begin(args, r), segment * 64), to = min(item.end(r), segment * 64 + 64);
+    float o[kQuad][8];
+#pragma unroll
+    for (int i = 0; i < kQuad * 8; ++i) o[i / 8][i % 8] = 0.0F;
+    const std::byte* values = sh.pages + l16 * 16;
+    const float4* p = p_rows + at * kSplit;
+#pragma unroll 4
+    for (int i = from; i < to; ++i) {
+      float v[8];
+      Cached<T>::unpack(*reinterpret_cast<const uint4*>(values + i * (kDims * 2)), v);
+      const float4 w = p[i];
+      const float ws[kQuad] = {w.x, w.y, w.z, w.w};
+#pragma unroll
+      for (int h = 0; h < kQuad; ++h) {
+#pragma unroll
+        for (int e = 0; e < 8; ++e) o[h][e] = __fmaf_rn(ws[h], v[e], o[h][e]);
+      }
+    }
+    __syncwarp();
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        const bool high = (half & 1) != 0;
+        const float other = __shfl_xor_sync(kFullMask, high ? o[h][e] : o[h + 2][e], 16);
+        y[h][e] = __fadd_rn(high ? o[h + 2][e] : o[h][e], other);
+      }
+    }
+    if (upper) {
+      float4* out = p_rows + at * kSplit + 128 + ((half & 1) * 2 * kDims + l16 * 8) / 4;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        out[h * (kDims / 4)] = make_float4(y[h][0], y[h][1], y[h][2], y[h][3]);
+        out[h * (kDims / 4) + 1] = make_float4(y[h][4], y[h][5], y[h][6], y[h][7]);
+      }
+    } else {
+      mine = at;
+    }
+  }
+  __syncthreads();
+  const int last_split = item.position / kSplit;
+  const int first_split = args.window > 0 ? max(0, item.position + 1 - args.window) / kSplit : 0;
+  const int splits = last_split - first_split + 1;
+  const int64_t head_floats = kDims + kPartialHead, split_stride = args.heads * head_floats;
+  const auto partial_of = [&](int r, int head) {
+    return args.partial + ((int64_t{item.unit[kUnitPartial]} + r * splits) * args.heads + item.first_head + head) *
+                              head_floats;
+  };
+  if (mine >= 0) {
+    const int r = mine / quads;
+    const float4* in = p_rows + mine * kSplit + 128 + ((half & 1) * 2 * kDims + l16 * 8) / 4;
+    float m[kQuad];
+    maxima(r, mine % quads, m);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float4 a = in[h * (kDims / 4)], b = in[h * (kDims / 4) + 1];
+      const float v[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+#pragma unroll
+      for (int e = 0; e < 8; ++e) y[h][e] = __fadd_rn(y[h][e], v[e]);
+      const int head = mine % quads * kQuad + (half & 1) * 2 + h;
+      const float maximum = (half & 1) != 0 ? m[2 + h] : m[h], sum = sh.sum[r * heads + head];
+      if (splits == 1) {
+        const float w = numerics::exp<Ops>(__fsub_rn(maximum, maximum));
+        const float inverse = __fdiv_rn(1.0F, __fmul_rn(w, sum));
+#pragma unroll
+        for (int e = 0; e < 8; ++e) y[h][e] = __fmul_rn(__fmul_rn(w, y[h][e]), inverse);
+        write_output(args, item.row + r, item.first_head + head, l16, y[h], true);
+      } else {
+        float* out = partial_of(r, head) + (item.split - first_split) * split_stride;
+        if (l16 == 0) *reinterpret_cast<float2*>(out) = make_float2(maximum, sum);
+        float4* values = reinterpret_cast<float4*>(out + kPartialHead + l16 * 8);
+        values[0] = make_float4(y[h][0], y[h][1], y[h][2], y[h][3]);
+        values[1] = make_float4(y[h][4], y[h][5], y[h][6], y[h][7]);
+      }
+    }
+  }
+  if (splits == 1) return;
+  // The block of a row's last split merges. One thread's fence serves the block: the barrier is before it.
+  __syncthreads();
+  if (tid < item.rows) {
+    int32_t* counter = &args.counters[(item.row + tid) * args.heads + item.first_head];
+    __threadfence();
+    const bool last = atomicAdd(counter, 1) == splits - 1;
+    if (last) *counter = 0;
+    __threadfence();
+    sh.last[tid] = last ? 1 : 0;
+  }
+  __syncthreads();
+  for (int first = 0; first < item.rows * heads; first += 2 * S::kWarps) {
+    const int task = min(first + half, item.rows * heads - 1);
+    const bool active = first + half < item.rows * heads && sh.last[task / heads] != 0;
+    if (!__any_sync(kFullMask, active)) continue;
+    merge(args, partial_of(task / heads, task % heads), split_stride, splits, item.row + task / heads,
+          item.first_head + task % heads, l16, active);
+  }
+}
+
+template <CacheType T, int Rows>
+__global__ void __launch_bounds__(Shape<Rows>::kThreads, Shape<Rows>::kPerSm)
+    attention_group_kernel(const __grid_constant__ AttentionArgs args) {
+  using S = Shape<Rows>;
+  extern __shared__ __align__(128) std::byte buffer[];
+  __shared__ uint64_t arrived[kSplitPages];
+  Shared sh;
+  sh.pages = buffer;
+  sh.arrived = arrived;
+  sh.p = reinterpret_cast<float*>(buffer + S::kP);
+  sh.q = reinterpret_cast<float*>(buffer + S::kQ);
+  sh.keys = reinterpret_cast<int*>(buffer + S::kKeys);
+  sh.sum = reinterpret_cast<float*>(buffer + S::kSums);
+  sh.last = reinterpret_cast<int*>(buffer + S::kLast);
+  const int tid = static_cast<int>(threadIdx.x);
+  if (tid < kSplitPages) {
+    barrier_init(&arrived[tid], 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  // The header and the units are older than the kernel before this one; see wait_and_pass_on.
+  const int items = args.step.header[kUnits + args.window_index] * args.kv_heads;
+  bool waited = false;
+  for (int i = static_cast<int>(blockIdx.x); i < items; i += static_cast<int>(gridDim.x)) {
+    const Item item(args, i);
+    bool fetched = false;
+    if (waited) {
+      // A page's barrier has gone through two phases, so their parities start over. What was written here comes before
+      // the copies.
+      fence_async();
+      __syncthreads();
+    } else {
+      if (Rows == 1) {  // the pages are older than this step, but for the new position
+        if ((tid & 31) == 0) fetch_pages<S::kWarps>(args, sh, item, args.keys, tid >> 5);
+        fetched = true;
+      }
+      wait_and_pass_on();
+      waited = true;
+    }
+    attend<T, Rows>(args, sh, item, fetched);
+  }
+  if (!waited) wait_and_pass_on();
+}
+
+template <CacheType T>
+void launch_typed(const AttentionArgs& args, int sms, cudaStream_t stream) {
+  const auto start = [&](auto* kernel, auto shape) {
+    using S = decltype(shape);
+    launch(kernel, sms * S::kPerSm, S::kThreads, static_cast<size_t>(S::kTotal), stream, args);
+  };
+  if (args.fused) {
+    start(&attention_group_kernel<T, 1>, Shape<1>());
+  } else {
+    start(&attention_group_kernel<T, kGroupRows>, Shape<kGroupRows>());
+  }
+}
+
+}  // namespace
+
+bool attention_groups(const AttentionArgs& args) {
+  const int group = args.heads / args.kv_heads;
+  return args.head_dim == kDims && (group == kQuad || group == kMaxHeads) && half_warp_rope(args.new_q) &&
+         half_warp_rope(args.new_k) && half_warp_rope(args.new_v);
+}
+
+void launch_attention_group(const AttentionArgs& args, int sms, cudaStream_t stream) {
+  if (args.cache == CacheType::bf16) {
+    launch_typed<CacheType::bf16>(args, sms, stream);
+  } else {
+    launch_typed<CacheType::f16>(args, sms, stream);
+  }
+}
+
+}  // namespace cohort::cuda
