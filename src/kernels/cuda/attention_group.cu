@@ -2,13 +2,15 @@
 // query heads that share it, and for up to four rows of one sequence. (Everything else, and decode steps of few rows:
 // attention.cu.)
 //
-// Scores: a warp has four heads of a row and up to 128 positions, a lane four of them, so that 128 fma stand beside 12
-// wide loads: what bounded one position a lane was the return of shared memory (512 bytes of q a load, whether
-// broadcast or not), four times the fma. Values: half a warp has a segment of 64 positions, a lane eight dimensions of
-// four heads: 32 fma beside two loads. K and V of the split take turns in the same shared memory.
+// Scores: a warp has four or eight heads of a row and a lane several positions, so that a value of q that was loaded
+// meets several of K. Values: half a warp has a segment of 64 positions, a lane eight dimensions of several heads. K and V of
+// the split take turns in the same shared memory.
 //
-// Decode (a row a block, four warps, three blocks an SM): norm and rope of q and of the new K happen here, half a warp a
-// head, and the new K and V are appended here. Else four rows, eight warps, two blocks.
+// Decode: a row a block, three blocks of four warps an SM (eight with half of the work each: 50 instead of 46 us at 64
+// rows); norm and rope of q and of the new K happen here, half a warp a head, and the new K and V are appended here.
+// Else four rows a block, two blocks of eight warps.
+//
+// What bounds it: issue slots, of which the fma are half; at few rows latency.
 #include "kernels/cuda/attention.cuh"
 
 namespace cohort::cuda {
@@ -24,6 +26,9 @@ struct Shape {
   static constexpr int kWarps = Rows == 1 ? 4 : 8;
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kPerSm = Rows == 1 ? 3 : 2;
+  // Of a warp in the scores. Decode: pages of its own, so that it can ask for their V when it is done.
+  static constexpr int kPages = Rows == 1 ? 2 : 4;
+  static constexpr int kScoreHeads = Rows == 1 ? kMaxHeads : kQuad;
   static constexpr int kP = kSplitPages * kHeadBytes;
   static constexpr int kQ = kP + (Rows == 1 ? 0 : Rows * kMaxHeads * kSplit * 4);  // a single row: where p is later
   static constexpr int kKeys = kQ + Rows * kMaxHeads * (Rows == 1 ? kSplit : kDims) * 4;
@@ -37,7 +42,7 @@ struct Shared {
   uint64_t* arrived;  // [8]
   float* p;           // [rows][quads][256][4]
   float* q;           // [rows][heads][128]
-  int* keys;          // [rows][quads][4 parts][4] maxima
+  int* keys;          // [rows][quads][parts][4] maxima
   float* sum;         // [rows][heads]
   int* last;          // [rows]
 };
@@ -70,7 +75,8 @@ struct Item {
 template <int Warps>
 __device__ __forceinline__ void fetch_pages(const AttentionArgs& args, const Shared& sh, const Item& item,
                                             const std::byte* base, int warp) {
-  for (int page = warp; page < kSplitPages; page += Warps) {
+  constexpr int kEach = kSplitPages / Warps;
+  for (int page = warp * kEach; page < warp * kEach + kEach; ++page) {
     if (!item.has_page(args, page)) continue;
     barrier_expect(&sh.arrived[page], kHeadBytes);
     bulk_copy(sh.pages + page * kHeadBytes,
@@ -80,8 +86,8 @@ __device__ __forceinline__ void fetch_pages(const AttentionArgs& args, const Sha
 }
 
 /// Scores of NP pages, before the scale. keys: the first page, at this lane.
-template <CacheType T, int NP>
-__device__ __forceinline__ void scores(const std::byte* keys, const float* q, float (&acc)[4][kQuad]) {
+template <CacheType T, int NP, int H, int Pages, int Width>
+__device__ __forceinline__ void scores(const std::byte* keys, const float* q, float (&acc)[Pages][Width]) {
 #pragma unroll 2
   for (int d = 0; d < kDims; d += 8) {
     float k[NP][8];
@@ -89,7 +95,7 @@ __device__ __forceinline__ void scores(const std::byte* keys, const float* q, fl
     for (int p = 0; p < NP; ++p)
       Cached<T>::unpack(*reinterpret_cast<const uint4*>(keys + p * kHeadBytes + d * kPageRows * 2), k[p]);
 #pragma unroll
-    for (int h = 0; h < kQuad; ++h) {
+    for (int h = 0; h < H; ++h) {
 #pragma unroll
       for (int part = 0; part < 2; ++part) {
         const float4 v = *reinterpret_cast<const float4*>(q + h * kDims + d + part * 4);
@@ -153,26 +159,46 @@ __device__ __forceinline__ void write_output(const AttentionArgs& args, int row,
 __device__ __forceinline__ void merge(const AttentionArgs& args, const float* all, int64_t split_stride, int splits,
                                       int row, int head, int lane, bool active) {
   const unsigned half = threadIdx.x & 16;
-  float m = __int_as_float(0xff800000);
-  for (int s = lane; s < splits; s += 16) m = fmaxf(m, __ldcg(all + s * split_stride));
+  constexpr int kAhead = 4;  // splits whose values are asked for before the maximum is known
+  float4 ahead[kAhead][2];
+  const auto values_of = [&](int s) {
+    return reinterpret_cast<const float4*>(all + s * split_stride + kPartialHead + lane * 8);
+  };
+#pragma unroll
+  for (int s = 0; s < kAhead; ++s) {
+    const float4* values = values_of(min(s, splits - 1));
+    ahead[s][0] = __ldcg(values);
+    ahead[s][1] = __ldcg(values + 1);
+  }
+  float2 mine = __ldcg(reinterpret_cast<const float2*>(all + min(lane, splits - 1) * split_stride));  // maximum, sum
+  float m = mine.x;
+  for (int s = lane + 16; s < splits; s += 16) m = fmaxf(m, __ldcg(all + s * split_stride));
 #pragma unroll
   for (int offset = 8; offset > 0; offset /= 2) m = fmaxf(m, __shfl_xor_sync(kFullMask, m, offset));
   float sum = 0.0F, o[8] = {};
+  const auto add = [&](int s, float w, float l, const float4& a, const float4& b) {
+    const float v[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+    sum = s == 0 ? __fmul_rn(w, l) : __fmaf_rn(w, l, sum);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) o[e] = s == 0 ? __fmul_rn(w, v[e]) : __fmaf_rn(w, v[e], o[e]);
+  };
   for (int first = 0; first < splits; first += 16) {
     const int count = min(16, splits - first);
-    const float* mine = all + (first + min(lane, count - 1)) * split_stride;
-    const float my_w = numerics::exp<Ops>(__fsub_rn(__ldcg(mine), m)), my_l = __ldcg(mine + 1);
-#pragma unroll 2
-    for (int s = 0; s < count; ++s) {
-      const float w = __shfl_sync(kFullMask, my_w, half + s), l = __shfl_sync(kFullMask, my_l, half + s);
-      const float4* values =
-          reinterpret_cast<const float4*>(all + (first + s) * split_stride + kPartialHead + lane * 8);
-      const float4 a = __ldcg(values), b = __ldcg(values + 1);
-      const float v[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-      const bool start = first + s == 0;
-      sum = start ? __fmul_rn(w, l) : __fmaf_rn(w, l, sum);
+    if (first > 0)
+      mine = __ldcg(reinterpret_cast<const float2*>(all + (first + min(lane, count - 1)) * split_stride));
+    const float weight = numerics::exp<Ops>(__fsub_rn(mine.x, m));
+    int s = 0;
+    if (first == 0) {
 #pragma unroll
-      for (int e = 0; e < 8; ++e) o[e] = start ? __fmul_rn(w, v[e]) : __fmaf_rn(w, v[e], o[e]);
+      for (; s < kAhead; ++s) {
+        const float w = __shfl_sync(kFullMask, weight, half + s), l = __shfl_sync(kFullMask, mine.y, half + s);
+        if (s < count) add(s, w, l, ahead[s][0], ahead[s][1]);
+      }
+    }
+    for (; s < count; ++s) {
+      const float w = __shfl_sync(kFullMask, weight, half + s), l = __shfl_sync(kFullMask, mine.y, half + s);
+      const float4* values = values_of(first + s);
+      add(first + s, w, l, __ldcg(values), __ldcg(values + 1));
     }
   }
   const float inverse = __fdiv_rn(1.0F, sum);
@@ -187,8 +213,8 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
   const int tid = static_cast<int>(threadIdx.x), lane = tid & 31, warp = tid >> 5;
   const int l16 = tid & 15, half = tid >> 4;  // half-warp
   const int heads = item.heads, quads = item.quads;
-  const int parts = Rows == 1 ? S::kWarps / quads : 2;  // of the positions of a row
-  const int part_pages = kSplitPages / parts;
+  constexpr int kPages = S::kPages, kScoreHeads = S::kScoreHeads;
+  constexpr int kParts = kSplitPages / kPages;  // of the positions of a row
   if (!fetched && lane == 0) fetch_pages<S::kWarps>(args, sh, item, args.keys, warp);
 
   if constexpr (Rows == 1) {
@@ -233,40 +259,54 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
   }
   __syncthreads();
 
-  float score[4][kQuad];
+  float score[kPages][kScoreHeads];
   const auto visible = [&](int r, int j) { return j >= item.begin(args, r) && j < item.end(r); };
-  // The scores of one job, scaled, and their maxima.
+  // The scores of one job, scaled, and their maxima; heads from `quad` on.
   const auto score_job = [&](int r, int quad, int part) {
 #pragma unroll
-    for (int i = 0; i < 4 * kQuad; ++i) score[i / kQuad][i % kQuad] = 0.0F;
-    const int page = part * part_pages;
-    const int pages = min((item.end(r) + kPageRows - 1) / kPageRows - page, part_pages);
+    for (int i = 0; i < kPages * kScoreHeads; ++i) score[i / kScoreHeads][i % kScoreHeads] = 0.0F;
+    const int page = part * kPages;
+    const int pages = min((item.end(r) + kPageRows - 1) / kPageRows - page, kPages);
     for (int i = 0; i < pages; ++i) {
       if (item.has_page(args, page + i)) barrier_wait(&sh.arrived[page + i], 0);
     }
     const std::byte* keys = sh.pages + page * kHeadBytes + lane * 16;
     const float* q = sh.q + (r * heads + quad * kQuad) * kDims;
-    if (pages > 2) {
-      scores<T, 4>(keys, q, score);
-    } else if (pages > 0) {
-      scores<T, 2>(keys, q, score);
+    if constexpr (Rows == 1) {
+      if (pages == 2) {
+        heads == kMaxHeads ? scores<T, 2, kMaxHeads>(keys, q, score) : scores<T, 2, kQuad>(keys, q, score);
+      } else if (pages == 1) {
+        heads == kMaxHeads ? scores<T, 1, kMaxHeads>(keys, q, score) : scores<T, 1, kQuad>(keys, q, score);
+      }
+    } else {
+      if (pages == 4) {
+        scores<T, 4, kQuad>(keys, q, score);
+      } else if (pages == 3) {
+        scores<T, 3, kQuad>(keys, q, score);
+      } else if (pages == 2) {
+        scores<T, 2, kQuad>(keys, q, score);
+      } else if (pages == 1) {
+        scores<T, 1, kQuad>(keys, q, score);
+      }
     }
 #pragma unroll
-    for (int h = 0; h < kQuad; ++h) {
+    for (int h = 0; h < kScoreHeads; ++h) {
+      if (h >= heads) break;
       int key = float_key(__int_as_float(0xff800000));
 #pragma unroll
-      for (int p = 0; p < 4; ++p) {
+      for (int p = 0; p < kPages; ++p) {
         score[p][h] = __fmul_rn(score[p][h], args.scale);
         if (p < pages && visible(r, (page + p) * kPageRows + lane)) key = max(key, float_key(score[p][h]));
       }
       key = __reduce_max_sync(kFullMask, key);
-      if (lane == 0) sh.keys[((r * quads + quad) * 4 + part) * 4 + h] = key;
+      if (lane == 0) sh.keys[((r * quads + quad + h / kQuad) * kParts + part) * kQuad + h % kQuad] = key;
     }
   };
   const auto maxima = [&](int r, int quad, float (&m)[kQuad]) {
-    int4 key = reinterpret_cast<const int4*>(sh.keys)[(r * quads + quad) * 4];
-    for (int part = 1; part < parts; ++part) {
-      const int4 other = reinterpret_cast<const int4*>(sh.keys)[(r * quads + quad) * 4 + part];
+    int4 key = reinterpret_cast<const int4*>(sh.keys)[(r * quads + quad) * kParts];
+#pragma unroll
+    for (int part = 1; part < kParts; ++part) {
+      const int4 other = reinterpret_cast<const int4*>(sh.keys)[(r * quads + quad) * kParts + part];
       key = make_int4(max(key.x, other.x), max(key.y, other.y), max(key.z, other.z), max(key.w, other.w));
     }
     m[0] = key_float(key.x);
@@ -274,7 +314,7 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
     m[2] = key_float(key.z);
     m[3] = key_float(key.w);
   };
-  const auto weights = [&](const float (&s)[kQuad], const float (&m)[kQuad], bool seen) {
+  const auto weights = [&](const float* s, const float (&m)[kQuad], bool seen) {
     // An invisible position adds +0 to a sum that is never -0.
     float e[kQuad];
 #pragma unroll
@@ -289,16 +329,20 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
     }
   };
   if constexpr (Rows == 1) {
-    const int quad = warp % quads, part = warp / quads;  // a job a warp; the scores stay in registers
-    score_job(0, quad, part);
-    __syncthreads();
+    score_job(0, 0, warp);  // a job a warp; the scores stay in registers
+    __syncwarp();
     fetch_values();
-    float m[kQuad];
-    maxima(0, quad, m);
+    __syncthreads();
 #pragma unroll
-    for (int p = 0; p < 4; ++p) {
-      const int j = (part * part_pages + p) * kPageRows + lane;
-      if (p < part_pages) p_rows[quad * kSplit + j] = weights(score[p], m, visible(0, j));
+    for (int quad = 0; quad < kMaxHeads / kQuad; ++quad) {
+      if (quad >= quads) break;
+      float m[kQuad];
+      maxima(0, quad, m);
+#pragma unroll
+      for (int p = 0; p < kPages; ++p) {
+        const int j = (warp * kPages + p) * kPageRows + lane;
+        p_rows[quad * kSplit + j] = weights(&score[p][quad * kQuad], m, visible(0, j));
+      }
     }
   } else {
     for (int job = warp; job < item.rows * quads * 2; job += S::kWarps) {
@@ -306,7 +350,7 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
       const int r = job / (quads * 2), quad = job % quads, part = (job / quads + job / S::kWarps) & 1;
       score_job(r, quad, part);
 #pragma unroll
-      for (int p = 0; p < 4; ++p)
+      for (int p = 0; p < kPages; ++p)
         p_rows[(r * quads + quad) * kSplit + (part * 4 + p) * kPageRows + lane] =
             make_float4(score[p][0], score[p][1], score[p][2], score[p][3]);
     }
@@ -317,6 +361,7 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
       float m[kQuad];
       maxima(r, i % quads, m);
       static_assert(S::kThreads == kSplit);
+      if (warp * 32 >= item.end(r)) continue;  // nobody reads those
       const float4 v = p_rows[i * kSplit + tid];
       const float s[kQuad] = {v.x, v.y, v.z, v.w};
       p_rows[i * kSplit + tid] = weights(s, m, visible(r, tid));
@@ -335,10 +380,16 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
   }
   __syncthreads();
 
-  // Values. The upper two segments of a row's four heads wait where their p was.
-  float y[2][8];  // heads 2 * (half & 1) and the next of the quad, dimensions 8 * l16 on
-  int mine = -1;
+  // Values. The upper two segments of a row's four heads wait where their p was. After the exchange half a warp has the
+  // sum of two segments for two of the heads.
+  constexpr int kMine = kQuad / 2;
+  const int first_mine = (half & 1) * kMine;
+  float y[kMine][8];  // dimensions 8 * l16 on
+  int mine = -1;      // row and quad of the lower segments
   const int pairs = item.rows * quads;
+  const auto upper_place = [&](int at, int head) {
+    return p_rows + at * kSplit + 128 + (head * kDims + l16 * 8) / 4;
+  };
   for (int job = warp; job < 2 * pairs; job += S::kWarps) {
     const bool upper = job < pairs;
     const int at = upper ? job : job - pairs, r = at / quads;
@@ -356,33 +407,33 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
     for (int i = from; i < to; ++i) {
       float v[8];
       Cached<T>::unpack(*reinterpret_cast<const uint4*>(values + i * (kDims * 2)), v);
-      const float4 w = p[i];
-      const float ws[kQuad] = {w.x, w.y, w.z, w.w};
+      const float4 weight = p[i];
+      const float w[kQuad] = {weight.x, weight.y, weight.z, weight.w};
 #pragma unroll
       for (int h = 0; h < kQuad; ++h) {
 #pragma unroll
-        for (int e = 0; e < 8; ++e) o[h][e] = __fmaf_rn(ws[h], v[e], o[h][e]);
+        for (int e = 0; e < 8; ++e) o[h][e] = __fmaf_rn(w[h], v[e], o[h][e]);
       }
     }
     __syncwarp();
+    const bool high = (half & 1) != 0;
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
+    for (int h = 0; h < kMine; ++h) {
 #pragma unroll
       for (int e = 0; e < 8; ++e) {
-        const bool high = (half & 1) != 0;
-        const float other = __shfl_xor_sync(kFullMask, high ? o[h][e] : o[h + 2][e], 16);
-        y[h][e] = __fadd_rn(high ? o[h + 2][e] : o[h][e], other);
+        const float other = __shfl_xor_sync(kFullMask, high ? o[h][e] : o[h + kMine][e], 16);
+        y[h][e] = __fadd_rn(high ? o[h + kMine][e] : o[h][e], other);
       }
     }
-    if (upper) {
-      float4* out = p_rows + at * kSplit + 128 + ((half & 1) * 2 * kDims + l16 * 8) / 4;
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        out[h * (kDims / 4)] = make_float4(y[h][0], y[h][1], y[h][2], y[h][3]);
-        out[h * (kDims / 4) + 1] = make_float4(y[h][4], y[h][5], y[h][6], y[h][7]);
-      }
-    } else {
+    if (!upper) {
       mine = at;
+    } else {
+#pragma unroll
+      for (int h = 0; h < kMine; ++h) {
+        float4* out = upper_place(at, first_mine + h);
+        out[0] = make_float4(y[h][0], y[h][1], y[h][2], y[h][3]);
+        out[1] = make_float4(y[h][4], y[h][5], y[h][6], y[h][7]);
+      }
     }
   }
   __syncthreads();
@@ -396,17 +447,19 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
   };
   if (mine >= 0) {
     const int r = mine / quads;
-    const float4* in = p_rows + mine * kSplit + 128 + ((half & 1) * 2 * kDims + l16 * 8) / 4;
     float m[kQuad];
     maxima(r, mine % quads, m);
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float4 a = in[h * (kDims / 4)], b = in[h * (kDims / 4) + 1];
+    for (int h = 0; h < kMine; ++h) {
+      const int in_quad = first_mine + h;
+      const float4* in = upper_place(mine, in_quad);
+      const float4 a = in[0], b = in[1];
       const float v[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
 #pragma unroll
       for (int e = 0; e < 8; ++e) y[h][e] = __fadd_rn(y[h][e], v[e]);
-      const int head = mine % quads * kQuad + (half & 1) * 2 + h;
-      const float maximum = (half & 1) != 0 ? m[2 + h] : m[h], sum = sh.sum[r * heads + head];
+      const int head = mine % quads * kQuad + in_quad;
+      const float maximum = in_quad < 2 ? (in_quad == 0 ? m[0] : m[1]) : (in_quad == 2 ? m[2] : m[3]);
+      const float sum = sh.sum[r * heads + head];
       if (splits == 1) {
         const float w = numerics::exp<Ops>(__fsub_rn(maximum, maximum));
         const float inverse = __fdiv_rn(1.0F, __fmul_rn(w, sum));

@@ -63,6 +63,9 @@ __device__ __forceinline__ void head_values(const HeadInput& in, int head, int r
       s[i] = pair < in.pairs ? in.sines[table + pair] : 0.0F;
     }
   }
+  float weight[8];  // asked for along with the values
+#pragma unroll
+  for (int i = 0; i < 8; ++i) weight[i] = in.norm && in.norm_weight != nullptr ? in.norm_weight[lane + i * 16] : 1.0F;
   if (in.norm) {
     float sum = 0.0F;
 #pragma unroll
@@ -71,7 +74,7 @@ __device__ __forceinline__ void head_values(const HeadInput& in, int head, int r
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       x[i] = __fmul_rn(x[i], factor);
-      if (in.norm_weight != nullptr) x[i] = __fmul_rn(x[i], in.norm_weight[lane + i * 16]);
+      if (in.norm_weight != nullptr) x[i] = __fmul_rn(x[i], weight[i]);
     }
   }
   if (!rope) return;

@@ -31,7 +31,8 @@ __global__ void begin_kernel(const BeginArgs args) {
 }
 
 // Shared memory: one row. Bounds: latency at few rows (two passes over the row and a chain of width / 16 fma).
-__global__ void __launch_bounds__(kRowThreads) rows_kernel(const __grid_constant__ RowArgs args) {
+template <int Threads>
+__global__ void __launch_bounds__(Threads, Threads == kRowThreads ? 1 : 3) rows_kernel(const __grid_constant__ RowArgs args) {
   extern __shared__ __align__(16) float row_values[];
   __shared__ float factor_shared;
   const int tid = static_cast<int>(threadIdx.x);
@@ -40,7 +41,7 @@ __global__ void __launch_bounds__(kRowThreads) rows_kernel(const __grid_constant
   float ahead[kAhead];
 #pragma unroll
   for (int j = 0; j < kAhead; ++j) {
-    const int i = (tid & ~31) + j * kRowThreads + (tid & 31);
+    const int i = (tid & ~31) + j * Threads + (tid & 31);
     ahead[j] = args.norm_weight != nullptr && i < args.width ? args.norm_weight[i] : 1.0F;
   }
   wait_and_pass_on();
@@ -54,7 +55,7 @@ __global__ void __launch_bounds__(kRowThreads) rows_kernel(const __grid_constant
       input = args.table + int64_t{args.step.tokens[row]} * args.width;
       scale = args.table_scale;
     }
-    for (int i = tid * 4; i < args.width; i += kRowThreads * 4) {
+    for (int i = tid * 4; i < args.width; i += Threads * 4) {
       float4 x = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
       if (args.expert_output != nullptr) {
         const float* d = args.expert_output + source * args.top_k * args.width + i;
@@ -126,9 +127,9 @@ __global__ void __launch_bounds__(kRowThreads) rows_kernel(const __grid_constant
     };
 #pragma unroll
     for (int j = 0; j < kAhead; ++j) {
-      if (warp + j * (kRowThreads / 32) < blocks) finish(warp + j * (kRowThreads / 32), ahead[j]);
+      if (warp + j * (Threads / 32) < blocks) finish(warp + j * (Threads / 32), ahead[j]);
     }
-    for (int b = warp + kAhead * (kRowThreads / 32); b < blocks; b += kRowThreads / 32) {
+    for (int b = warp + kAhead * (Threads / 32); b < blocks; b += Threads / 32) {
       const int i = b * 32 + lane;
       finish(b, args.norm_weight != nullptr && i < args.width ? args.norm_weight[i] : 1.0F);
     }
@@ -375,8 +376,12 @@ void launch_begin(const BeginArgs& args, cudaStream_t stream) {
   launch(&begin_kernel, 16, 256, 0, stream, args);
 }
 void launch_rows(const RowArgs& args, int sms, cudaStream_t stream) {
-  launch(&rows_kernel, at_most(sms * 2, args.step.max_rows), kRowThreads, static_cast<size_t>(args.width) * 4, stream,
-         args);
+  const size_t bytes = static_cast<size_t>(args.width) * 4;
+  if (args.step.max_rows > 128) {  // a warp's chain of fma leaves the others idle: more rows at once
+    launch(&rows_kernel<256>, sms * 3, 256, bytes, stream, args);
+  } else {
+    launch(&rows_kernel<kRowThreads>, at_most(sms * 2, args.step.max_rows), kRowThreads, bytes, stream, args);
+  }
 }
 void launch_quantise(const QuantiseArgs& args, int sms, cudaStream_t stream) {
   launch(&quantise_kernel, sms * 4, 256, 0, stream, args);
