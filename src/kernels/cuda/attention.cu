@@ -271,28 +271,50 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
   __syncthreads();
   if (!last) return;
   if (warp >= H) return;
-  // A warp a head. The weights of 32 splits at a time, a lane each; then every lane's dimensions.
+  // A warp a head. The weights of 32 splits at a time, a lane each; then every lane's dimensions. What a few splits
+  // need is asked for at once, before the maximum is known.
   const float* head = all + warp * (dims + kPartialHead);
-  float m = __int_as_float(0xff800000);
-  for (int s = lane; s < group_units; s += 32) m = fmaxf(m, __ldcg(head + s * split_stride));
+  constexpr int kAhead = 4;
+  float ahead[kAhead][4];
+  const auto value_of = [&](int s, int d) {
+    return d < dims ? __ldcg(head + s * split_stride + kPartialHead + d) : 0.0F;
+  };
+#pragma unroll
+  for (int s = 0; s < kAhead; ++s) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) ahead[s][e] = value_of(min(s, group_units - 1), e * 32 + lane);
+  }
+  float2 mine = __ldcg(reinterpret_cast<const float2*>(head + min(lane, group_units - 1) * split_stride));
+  float m = mine.x;
+  for (int s = lane + 32; s < group_units; s += 32) m = fmaxf(m, __ldcg(head + s * split_stride));
   m = key_float(__reduce_max_sync(kFullMask, float_key(m)));
   for (int dim_base = 0; dim_base < dims; dim_base += 128) {
     float sum = 0.0F, o[4] = {0.0F, 0.0F, 0.0F, 0.0F};
     for (int first = 0; first < group_units; first += 32) {
       const int count = min(32, group_units - first);
-      const float* mine = head + (first + min(lane, count - 1)) * split_stride;
-      const float my_w = numerics::exp<Ops>(__fsub_rn(__ldcg(mine), m)), my_l = __ldcg(mine + 1);
-#pragma unroll 2
-      for (int s = 0; s < count; ++s) {
-        const float w = __shfl_sync(kFullMask, my_w, s), l = __shfl_sync(kFullMask, my_l, s);
-        const float* values = head + (first + s) * split_stride + kPartialHead + dim_base + lane;
+      if (group_units > 32)
+        mine = __ldcg(reinterpret_cast<const float2*>(head + (first + min(lane, count - 1)) * split_stride));
+      const float my_w = numerics::exp<Ops>(__fsub_rn(mine.x, m));
+      const auto add = [&](int s, const float(&v)[4]) {
+        const float w = __shfl_sync(kFullMask, my_w, s), l = __shfl_sync(kFullMask, mine.y, s);
         const bool start = first + s == 0;
         sum = start ? __fmul_rn(w, l) : __fmaf_rn(w, l, sum);
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const float v = dim_base + e * 32 + lane < dims ? __ldcg(values + e * 32) : 0.0F;
-          o[e] = start ? __fmul_rn(w, v) : __fmaf_rn(w, v, o[e]);
+        for (int e = 0; e < 4; ++e) o[e] = start ? __fmul_rn(w, v[e]) : __fmaf_rn(w, v[e], o[e]);
+      };
+      int s = 0;
+      if (first == 0 && dim_base == 0) {
+#pragma unroll
+        for (; s < kAhead; ++s) {
+          if (s < count) add(s, ahead[s]);
         }
+      }
+#pragma unroll 1
+      for (; s < count; ++s) {
+        float v[4];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) v[e] = value_of(first + s, dim_base + e * 32 + lane);
+        add(s, v);
       }
     }
     const float inverse = __fdiv_rn(1.0F, sum);

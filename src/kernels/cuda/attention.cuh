@@ -5,8 +5,8 @@
 
 namespace cohort::cuda {
 
-inline constexpr int kSplit = 256;      // positions of a split
-inline constexpr int kPageRows = 32;    // positions of a page
+inline constexpr int kSplit = 256;    // positions of a split
+inline constexpr int kPageRows = 32;  // positions of a page
 inline constexpr int kSplitPages = kSplit / kPageRows;
 
 template <CacheType T>

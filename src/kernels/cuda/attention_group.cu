@@ -1,10 +1,10 @@
-// Attention, rule 7, for heads of 128 dimensions in an f16 or bf16 cache: a block has one KV head of a split for all the
-// query heads that share it, and for up to four rows of one sequence. (Everything else, and decode steps of few rows:
-// attention.cu.)
+// Attention, rule 7, for heads of 128 dimensions in an f16 or bf16 cache: a block has one KV head of a split for all
+// the query heads that share it, and for up to four rows of one sequence. (Everything else, and decode steps of few
+// rows: attention.cu.)
 //
 // Scores: a warp has four or eight heads of a row and a lane several positions, so that a value of q that was loaded
-// meets several of K. Values: half a warp has a segment of 64 positions, a lane eight dimensions of several heads. K and V of
-// the split take turns in the same shared memory.
+// meets several of K. Values: half a warp has a segment of 64 positions, a lane eight dimensions of several heads. K
+// and V of the split take turns in the same shared memory.
 //
 // Decode: a row a block, three blocks of four warps an SM (eight with half of the work each: 50 instead of 46 us at 64
 // rows); norm and rope of q and of the new K happen here, half a warp a head, and the new K and V are appended here.
@@ -17,8 +17,8 @@ namespace cohort::cuda {
 namespace {
 
 constexpr int kDims = kHalfWarpDims;
-constexpr int kQuad = 4;     // heads that a warp has at once
-constexpr int kMaxHeads = 8;  // heads of a block
+constexpr int kQuad = 4;                           // heads that a warp has at once
+constexpr int kMaxHeads = 8;                       // heads of a block
 constexpr int kHeadBytes = kPageRows * kDims * 2;  // K or V of one head of one page
 
 template <int Rows>
@@ -184,8 +184,7 @@ __device__ __forceinline__ void merge(const AttentionArgs& args, const float* al
   };
   for (int first = 0; first < splits; first += 16) {
     const int count = min(16, splits - first);
-    if (first > 0)
-      mine = __ldcg(reinterpret_cast<const float2*>(all + (first + min(lane, count - 1)) * split_stride));
+    if (first > 0) mine = __ldcg(reinterpret_cast<const float2*>(all + (first + min(lane, count - 1)) * split_stride));
     const float weight = numerics::exp<Ops>(__fsub_rn(mine.x, m));
     int s = 0;
     if (first == 0) {
@@ -253,8 +252,8 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
   } else {
     for (int i = tid; i < item.rows * heads * (kDims / 4); i += S::kThreads) {
       const int r = i / (heads * (kDims / 4)), at = i - r * heads * (kDims / 4);
-      reinterpret_cast<float4*>(sh.q)[i] = reinterpret_cast<const float4*>(
-          args.q + (int64_t{item.row + r} * args.heads + item.first_head) * kDims)[at];
+      reinterpret_cast<float4*>(sh.q)[i] =
+          reinterpret_cast<const float4*>(args.q + (int64_t{item.row + r} * args.heads + item.first_head) * kDims)[at];
     }
   }
   __syncthreads();
@@ -302,7 +301,7 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
       if (lane == 0) sh.keys[((r * quads + quad + h / kQuad) * kParts + part) * kQuad + h % kQuad] = key;
     }
   };
-  const auto maxima = [&](int r, int quad, float (&m)[kQuad]) {
+  const auto maxima = [&](int r, int quad, float(&m)[kQuad]) {
     int4 key = reinterpret_cast<const int4*>(sh.keys)[(r * quads + quad) * kParts];
 #pragma unroll
     for (int part = 1; part < kParts; ++part) {
@@ -314,7 +313,7 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
     m[2] = key_float(key.z);
     m[3] = key_float(key.w);
   };
-  const auto weights = [&](const float* s, const float (&m)[kQuad], bool seen) {
+  const auto weights = [&](const float* s, const float(&m)[kQuad], bool seen) {
     // An invisible position adds +0 to a sum that is never -0.
     float e[kQuad];
 #pragma unroll
@@ -387,9 +386,7 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
   float y[kMine][8];  // dimensions 8 * l16 on
   int mine = -1;      // row and quad of the lower segments
   const int pairs = item.rows * quads;
-  const auto upper_place = [&](int at, int head) {
-    return p_rows + at * kSplit + 128 + (head * kDims + l16 * 8) / 4;
-  };
+  const auto upper_place = [&](int at, int head) { return p_rows + at * kSplit + 128 + (head * kDims + l16 * 8) / 4; };
   for (int job = warp; job < 2 * pairs; job += S::kWarps) {
     const bool upper = job < pairs;
     const int at = upper ? job : job - pairs, r = at / quads;
@@ -442,8 +439,8 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
   const int splits = last_split - first_split + 1;
   const int64_t head_floats = kDims + kPartialHead, split_stride = args.heads * head_floats;
   const auto partial_of = [&](int r, int head) {
-    return args.partial + ((int64_t{item.unit[kUnitPartial]} + r * splits) * args.heads + item.first_head + head) *
-                              head_floats;
+    return args.partial +
+           ((int64_t{item.unit[kUnitPartial]} + r * splits) * args.heads + item.first_head + head) * head_floats;
   };
   if (mine >= 0) {
     const int r = mine / quads;

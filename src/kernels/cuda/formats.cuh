@@ -25,8 +25,8 @@ __device__ __forceinline__ float2 half_pair(uint32_t bits) {
   return __half22float2(*reinterpret_cast<const __half2*>(&bits));
 }
 
-/// Byte i of a word as a float, by a byte permutation and an exact subtraction: conversions have a fourth of the rate and
-/// were what bound the K formats.
+/// Byte i of a word as a float, by a byte permutation and an exact subtraction: conversions have a fourth of the rate
+/// and were what bound the K formats.
 template <int I>
 __device__ __forceinline__ float byte_float(uint32_t word) {
   return __fsub_rn(__uint_as_float(__byte_perm(word, 0x4B000000U, 0x7440U | I)), 8388608.0F);

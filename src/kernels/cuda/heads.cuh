@@ -15,6 +15,7 @@ __device__ __forceinline__ void head_row(const HeadInput& in, int head, int dims
     prefetch(cosines + lane * 32);
     prefetch(sines + lane * 32);
   }
+  if (in.norm && in.norm_weight != nullptr && lane * 32 < dims) prefetch(in.norm_weight + lane * 32);
 #pragma unroll 4
   for (int i = lane; i < dims; i += 32) x[i] = source[i];
   __syncwarp();
@@ -83,8 +84,8 @@ __device__ __forceinline__ void head_values(const HeadInput& in, int head, int r
     for (int i = 0; i < 8; ++i) {
       const float other = __shfl_xor_sync((threadIdx.x & 16) != 0 ? 0xffff0000U : 0x0000ffffU, x[i], 1);
       const float x0 = (lane & 1) != 0 ? other : x[i], x1 = (lane & 1) != 0 ? x[i] : other;
-      const float y = (lane & 1) != 0 ? __fmaf_rn(x0, s[i], __fmul_rn(x1, c[i]))
-                                      : __fmaf_rn(x0, c[i], -__fmul_rn(x1, s[i]));
+      const float y =
+          (lane & 1) != 0 ? __fmaf_rn(x0, s[i], __fmul_rn(x1, c[i])) : __fmaf_rn(x0, c[i], -__fmul_rn(x1, s[i]));
       if ((lane + i * 16) >> 1 < in.pairs) x[i] = y;
     }
   } else {

@@ -29,7 +29,7 @@ struct TileShape {
   static constexpr int kWeightBytes = kBlocks / shape.super_blocks * shape.super_bytes;  // of one tile
   static constexpr int kChunks = kWeightBytes / 16;
   static constexpr int kThreadChunks = (kTileM * kChunks + kTileThreads - 1) / kTileThreads;
-  static constexpr int kRowStride = kBlocks * 32 + 32;                                   // bytes of one column
+  static constexpr int kRowStride = kBlocks * 32 + 32;  // bytes of one column
   static constexpr int kWeights = 0;
   static constexpr int kValues = kTileM * kWeightBytes;
   static constexpr int kScales = kValues + kTileN * kRowStride;
@@ -112,7 +112,8 @@ __global__ void __launch_bounds__(kTileThreads, 2) tiles_kernel(const __grid_con
         std::byte* place = shared + fetch_place * Shape::kStageBytes;
         if (++fetch_place == Shape::kStages) fetch_place = 0;
         // Only where segments are not known at compile time is a stage ever less than whole.
-        const int blocks = Shape::kSegments > 0 ? Shape::kBlocks : min(Shape::kBlocks, geo.blocks - stage * Shape::kBlocks);
+        const int blocks =
+            Shape::kSegments > 0 ? Shape::kBlocks : min(Shape::kBlocks, geo.blocks - stage * Shape::kBlocks);
         const int bytes = blocks / Shape::shape.super_blocks * Shape::shape.super_bytes;
 #pragma unroll
         for (int i = 0; i < Shape::kThreadChunks; ++i) {
@@ -162,9 +163,8 @@ __global__ void __launch_bounds__(kTileThreads, 2) tiles_kernel(const __grid_con
       int level = 0;
       for (; (segment >> (2 + level)) & 1; ++level) {
         const float* waiting = levels + level * kMine * kTileThreads + tid;
-        for_all([&](int h, int n, int i, int at) {
-          acc[h][n][i] = __fadd_rn(waiting[at * kTileThreads], acc[h][n][i]);
-        });
+        for_all(
+            [&](int h, int n, int i, int at) { acc[h][n][i] = __fadd_rn(waiting[at * kTileThreads], acc[h][n][i]); });
       }
       if (last) return;
       float* waiting = levels + level * kMine * kTileThreads + tid;

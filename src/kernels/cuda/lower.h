@@ -18,9 +18,9 @@ inline constexpr int kSmallRows = 8, kMiddleRows = 32, kWideRows = 128;
 
 struct Launcher {
   Variant variant;
-  bool decode;  // every sequence has one row
+  bool decode;            // every sequence has one row
   bool attention_groups;  // launch_attention_group
-  Step step;    // max_rows set for the variant
+  Step step;              // max_rows set for the variant
   int sms;
   cudaStream_t stream;
 };

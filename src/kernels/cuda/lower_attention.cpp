@@ -60,8 +60,8 @@ Expected<void> Lowering::emit(size_t i, const op::Attend& attend) {
   args.window = attend.window;
   args.scale = attend.scale;
   COHORT_ASSIGN(args.window_index, window_index(attend.window));
-  const size_t partial =
-      static_cast<size_t>(limits_.units) * static_cast<size_t>(attend.heads * (attend.head_dim + kPartialHead)) * sizeof(float);
+  const size_t partial = static_cast<size_t>(limits_.units) *
+                         static_cast<size_t>(attend.heads * (attend.head_dim + kPartialHead)) * sizeof(float);
   COHORT_ASSIGN(Buffer partials, pool_.take(partial));
   args.partial = reinterpret_cast<float*>(partials.get());
   COHORT_ASSIGN(args.counters, zeroed(static_cast<size_t>(limits_.rows * attend.heads)));

@@ -328,6 +328,50 @@ __device__ void group_routes(const RouteArgs& args, int rows, const int* chosen,
   }
 }
 
+/// The same for at most 64 routes of at most 8 rows, by one warp: an entry is the place of an expert's first route
+/// among the first routes, so it needs no counters.
+__device__ void group_few_routes(const RouteArgs& args, int routes, const int* chosen) {
+  const int lane = static_cast<int>(threadIdx.x & 31);
+  const int words = kEntryHeader + args.cap;
+  int mine[2], first[2], rank[2], size[2];
+#pragma unroll
+  for (int u = 0; u < 2; ++u) {
+    mine[u] = lane + u * 32 < routes ? chosen[lane + u * 32] : -1;
+    first[u] = lane + u * 32;
+    rank[u] = size[u] = 0;
+  }
+#pragma unroll 8
+  for (int j = 0; j < routes; ++j) {
+    const int other = chosen[j];
+#pragma unroll
+    for (int u = 0; u < 2; ++u) {
+      if (other != mine[u]) continue;
+      first[u] = min(first[u], j);
+      rank[u] += j < lane + u * 32 ? 1 : 0;
+      ++size[u];
+    }
+  }
+  const unsigned low = __ballot_sync(kFullMask, mine[0] >= 0 && first[0] == lane);
+  const unsigned high = __ballot_sync(kFullMask, mine[1] >= 0 && first[1] == lane + 32);
+#pragma unroll
+  for (int u = 0; u < 2; ++u) {
+    if (mine[u] < 0) continue;
+    const int f = first[u];
+    const int entry = f < 32 ? __popc(low & ((1U << f) - 1U)) : __popc(low) + __popc(high & ((1U << (f - 32)) - 1U));
+    int32_t* record = args.group.entries + int64_t{entry} * words;
+    record[kEntryHeader + rank[u]] = lane + u * 32;
+    if (rank[u] == 0) {
+      record[0] = mine[u];
+      record[1] = size[u];
+    }
+  }
+  if (lane == 0) {
+    const int entries = __popc(low) + __popc(high);
+    *args.group.count = entries;
+    *args.group.distinct += entries;
+  }
+}
+
 /// A warp a row; the last block groups.
 template <int K>
 __global__ void __launch_bounds__(kSelectThreads) select_kernel(const __grid_constant__ RouteArgs args) {
@@ -367,6 +411,10 @@ __global__ void __launch_bounds__(kSelectThreads) select_kernel(const __grid_con
     if (tid == 0) *args.group.counter = 0;
   } else {
     __syncthreads();
+  }
+  if (local != nullptr && rows * args.top_k <= 64) {  // at most 8 routes an expert, so an entry each
+    if (tid < 32) group_few_routes(args, rows * args.top_k, local);
+    return;
   }
   group_routes(args, rows, local, counts);
 }

@@ -32,7 +32,8 @@ __global__ void begin_kernel(const BeginArgs args) {
 
 // Shared memory: one row. Bounds: latency at few rows (two passes over the row and a chain of width / 16 fma).
 template <int Threads>
-__global__ void __launch_bounds__(Threads, Threads == kRowThreads ? 1 : 3) rows_kernel(const __grid_constant__ RowArgs args) {
+__global__ void __launch_bounds__(Threads, Threads == kRowThreads ? 1 : 3)
+    rows_kernel(const __grid_constant__ RowArgs args) {
   extern __shared__ __align__(16) float row_values[];
   __shared__ float factor_shared;
   const int tid = static_cast<int>(threadIdx.x);
@@ -304,8 +305,9 @@ __global__ void __launch_bounds__(kRowThreads, 2) half_warp_heads_kernel(const _
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const int d = lane + i * 16;
-      const int64_t index = which == 1 ? (int64_t{head} * kHalfWarpDims + d / chunk * chunk) * 32 + at * chunk + d % chunk
-                                       : (int64_t{head} * 32 + at) * kHalfWarpDims + d;
+      const int64_t index = which == 1
+                                ? (int64_t{head} * kHalfWarpDims + d / chunk * chunk) * 32 + at * chunk + d % chunk
+                                : (int64_t{head} * 32 + at) * kHalfWarpDims + d;
       store_cached(base, args.cache, index, x[i]);
     }
   }
