@@ -262,6 +262,7 @@ bool all_bits(bool quick, const std::vector<std::string>& parts) {
   check(kquant, {K4, K6, K4, K6, K6}, TensorType::f16, 300, "q4_k and q6_k");
   check(real, {Q4, Q4, Q4, Q4, Q4}, TensorType::f16, 20, "q4_0, qwen3-30b-a3b's layer");
   check(mini, {Q4, Q4, Q4, Q4, Q4}, TensorType::f16, 20, "q4_0, qwen3-moe-mini's layers");
+  check(mini, {Q4, Q4, Q4, Q4, Q4}, TensorType::f16, 600, "q4_0, mini's layers, 600");
   check(gemma, {Q8, Q8, Q4, Q4, Q8}, TensorType::f16, 270, "gemma's sizes");
   check(wide, {Q8, K6, Q8, K4, K6}, TensorType::f16, 20, "K = 4096 in two parts");
   if (!quick) {

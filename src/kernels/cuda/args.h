@@ -230,7 +230,8 @@ struct LinearArgs {
   const float* bias = nullptr;
   Rows addend;  // dense: added to the output
   Rows out;
-  int32_t slots = 2;  // ring slots; set by the launch
+  Quantised quantised;  // gate_up: act(gate x) * (up x) instead of `out`; outputs are whole blocks
+  int32_t slots = 2;    // ring slots; set by the launch
 };
 /// wide: layers take up to 32 columns at once, else 8.
 void launch_stream(Format format, bool wide, const LinearArgs& args, int sms, cudaStream_t stream);
@@ -278,11 +279,10 @@ void launch_down(Format format, bool small, const Geometry& geometry, const Down
 /// Whether experts of these sizes fit the shared memory of launch_up and launch_down.
 bool experts_fit(Format pair_format, const Geometry& pair, Format down_format, const Geometry& down);
 
-/// Quantises [rows * per_row, blocks * 32] floats.
+/// Quantises [rows, blocks * 32] floats.
 struct QuantiseArgs {
   Step step;
   bool sampled = false;
-  int32_t per_row = 1;
   int32_t blocks = 0;
   Rows input;
   Quantised out;

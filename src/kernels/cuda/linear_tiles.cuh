@@ -257,8 +257,34 @@ __global__ void __launch_bounds__(kTileThreads, 2) tiles_kernel(const __grid_con
       }
     }
     copy_wait<0>();
-    if (!busy) continue;
     const int tile = first_tile + warp_m * 2;
+    if constexpr (M == Mode::gate_up) {
+      // The block's 64 outputs of every column meet where the stages were, and leave as two quantised blocks.
+      constexpr int kColumnStride = kTileM / 2 * kTileRows + 4;
+      float* h = reinterpret_cast<float*>(shared);
+      __syncthreads();
+      if (busy) {
+#pragma unroll
+        for (int n = 0; n < kWarpN; ++n) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const int column = first_column + n * 8 + at.t * 2 + (i & 1);
+            const float gate = acc[0][n][i];
+            const float active = args.act == Act::silu ? numerics::silu<Ops>(gate) : numerics::gelu_tanh<Ops>(gate);
+            h[column * kColumnStride + warp_m * kTileRows + at.g + (i >> 1) * 8] = __fmul_rn(active, acc[1][n][i]);
+          }
+        }
+      }
+      __syncthreads();
+      for (int job = warp; job < columns * 2; job += kTileThreads / 32) {
+        const int column = job >> 1, block = m * 2 + (job & 1);
+        if (block * 32 < args.outputs)
+          quantise_block(h[column * kColumnStride + (job & 1) * 32 + at.lane], at.lane, args.quantised,
+                         target_row[column], block);
+      }
+      continue;
+    }
+    if (!busy) continue;
 #pragma unroll
     for (int n = 0; n < kWarpN; ++n) {
 #pragma unroll
@@ -267,25 +293,16 @@ __global__ void __launch_bounds__(kTileThreads, 2) tiles_kernel(const __grid_con
         if (column >= columns) continue;
         const int64_t row = target_row[column];
         const int in_tile = at.g + (i >> 1) * 8;
-        if constexpr (M == Mode::gate_up) {
-          const int output = (tile >> 1) * kTileRows + in_tile;
-          if (output < args.outputs) {
-            const float gate = acc[0][n][i];
-            const float active = args.act == Act::silu ? numerics::silu<Ops>(gate) : numerics::gelu_tanh<Ops>(gate);
-            args.out.data[row * args.out.stride + output] = __fmul_rn(active, acc[1][n][i]);
-          }
-        } else {
 #pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            const int output = (tile + half) * kTileRows + in_tile;
-            if (output >= args.outputs) continue;
-            float y = acc[half][n][i];
-            if constexpr (M == Mode::dense) {
-              if (args.bias != nullptr) y = __fadd_rn(y, args.bias[output]);
-              if (args.addend.data != nullptr) y = __fadd_rn(args.addend.data[row * args.addend.stride + output], y);
-            }
-            args.out.data[row * args.out.stride + output] = y;
+        for (int half = 0; half < 2; ++half) {
+          const int output = (tile + half) * kTileRows + in_tile;
+          if (output >= args.outputs) continue;
+          float y = acc[half][n][i];
+          if constexpr (M == Mode::dense) {
+            if (args.bias != nullptr) y = __fadd_rn(y, args.bias[output]);
+            if (args.addend.data != nullptr) y = __fadd_rn(args.addend.data[row * args.addend.stride + output], y);
           }
+          args.out.data[row * args.out.stride + output] = y;
         }
       }
     }

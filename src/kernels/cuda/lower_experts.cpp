@@ -150,12 +150,11 @@ Expected<void> Lowering::emit(size_t i, const op::Experts& experts) {
   COHORT_ASSIGN(const DeviceMatrix pair, matrix({experts.gate, experts.up}, true));
   COHORT_ASSIGN(const DeviceMatrix down, matrix({experts.down}, false));
   const int64_t routes = int64_t{limits_.rows} * top_k;
-  COHORT_ASSIGN(Buffer h_memory, pool_.take(static_cast<size_t>(routes * inner) * sizeof(float)));
   COHORT_ASSIGN(Buffer d_memory, pool_.take(static_cast<size_t>(routes * hidden) * sizeof(float)));
   Buffer hq_memory;
   COHORT_ASSIGN(const Quantised hq, take_quantised(routes, inner, hq_memory));
 
-  // Many rows: tensor tiles, a pass that quantises, and the weighted sum by a pass over rows.
+  // Many rows: tensor tiles, and the weighted sum by a pass over rows.
   LinearArgs up;
   up.group = group_;
   up.weights = pair.data;
@@ -165,13 +164,7 @@ Expected<void> Lowering::emit(size_t i, const op::Experts& experts) {
   up.top_k = top_k;
   up.act = experts.activation == Activation::silu ? Act::silu : Act::gelu_tanh;
   COHORT_ASSIGN(up.input, quantised(input));
-  up.out = {reinterpret_cast<float*>(h_memory.get()), inner};
-
-  QuantiseArgs quantise;
-  quantise.per_row = top_k;
-  quantise.blocks = inner / 32;
-  quantise.input = up.out;
-  quantise.out = hq;
+  up.quantised = hq;
 
   LinearArgs out;
   out.group = group_;
@@ -238,11 +231,9 @@ Expected<void> Lowering::emit(size_t i, const op::Experts& experts) {
       launch_up(up_format, l.variant == Variant::small, up.geometry, few_up, l.sms, l.stream);
     }
   });
-  add("down", [quantise, out, few_down, down_format, streams](const Launcher& l) mutable {
+  add("down", [out, few_down, down_format, streams](const Launcher& l) mutable {
     if (l.variant == Variant::tiles || !streams) {
       out.step = l.step;
-      quantise.step = l.step;
-      launch_quantise(quantise, l.sms, l.stream);
       launch_tiles(down_format, Mode::down, out, l.sms, l.stream);
     } else {
       few_down.step = l.step;

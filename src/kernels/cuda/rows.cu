@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(Threads, Threads == kRowThreads ? 1 : 3)
 
 __global__ void quantise_kernel(const __grid_constant__ QuantiseArgs args) {
   wait_and_pass_on();
-  const int64_t rows = int64_t{args.step.header[args.sampled ? kSampled : kRows]} * args.per_row;
+  const int64_t rows = args.step.header[args.sampled ? kSampled : kRows];
   const int lane = static_cast<int>(threadIdx.x & 31);
   const int64_t warps = int64_t{gridDim.x} * blockDim.x / 32;
   for (int64_t i = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / 32; i < rows * args.blocks; i += warps) {
