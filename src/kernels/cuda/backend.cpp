@@ -29,6 +29,9 @@ namespace cuda {
 namespace {
 
 constexpr int32_t kMaxPages = 1 << 20;  // page ids of one submission
+// Decode steps of so few units of attention spread the heads over blocks: with 24 streams of one short split each it is
+// as fast, with 9 a tenth of the step faster; with 27 units of 9 streams the groups of heads are.
+constexpr int32_t kFewUnits = 24;
 
 Expected<cudaDeviceProp> open_device(int device) {
   int count = 0;
@@ -188,7 +191,7 @@ class Backend final : public CudaBackend {
   }
   Expected<std::vector<KernelTime>> profile(int32_t rows) override {
     const Variant variant = variant_of(rows);
-    Launcher launcher{variant, decode_, attention_groups(variant, decode_), step_, sms_, stream_};
+    Launcher launcher{variant, decode_, groups_, step_, sms_, stream_};
     launcher.step.max_rows = most_rows(variant);
     std::vector<KernelTime> times;
     for (const Launch& launch : lowered_.launches) {
@@ -372,10 +375,10 @@ class Backend final : public CudaBackend {
     return {first_visible / kSplitPositions, position / kSplitPositions};
   }
 
-  /// Whether attention takes the heads of a KV head together, and several rows of a sequence unless each has one.
-  bool attention_groups(Variant variant, bool decode) const {
-    return lowered_.attention_groups && cache_.type != CacheType::f32 && !(decode && variant == Variant::small);
-  }
+  /// Whether launch_attention_group can run this program's attention.
+  bool can_group() const { return lowered_.attention_groups && cache_.type != CacheType::f32; }
+  /// Of the step that was written: the most units of a window.
+  int32_t most_units() const { return *std::max_element(host_ + kUnits, host_ + kUnits + kMaxWindows); }
 
   static Variant variant_of(int32_t rows) {
     return rows <= kSmallRows    ? Variant::small
@@ -425,8 +428,8 @@ class Backend final : public CudaBackend {
     return row - begin;
   }
 
-  void launch_all(Variant variant, bool decode, Ending ending) {
-    Launcher launcher{variant, decode, attention_groups(variant, decode), step_, sms_, stream_};
+  void launch_all(Variant variant, bool decode, bool groups, Ending ending) {
+    Launcher launcher{variant, decode, groups, step_, sms_, stream_};
     launcher.step.max_rows = most_rows(variant);
     launch_begin({host_, launcher.step, lowered_.distinct}, stream_);
     for (const Launch& launch : lowered_.launches) launch.run(launcher);
@@ -446,11 +449,12 @@ class Backend final : public CudaBackend {
       cudaMemcpyAsync(results_ + limits_.sampled, lowered_.distinct, 4, cudaMemcpyDeviceToHost, stream_);
   }
 
-  Expected<Graph*> graph_of(Variant variant, bool decode, Ending ending) {
-    Graph& graph = graphs_[static_cast<size_t>(variant)][(decode ? kEndings : 0) + static_cast<int>(ending)];
+  Expected<Graph*> graph_of(Variant variant, bool decode, bool groups, Ending ending) {
+    Graph& graph = graphs_[static_cast<size_t>(variant)]
+                          [((decode ? 2 : 0) + (groups ? 1 : 0)) * kEndings + static_cast<int>(ending)];
     if (graph.exec != nullptr) return &graph;
     COHORT_TRY(check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capturing a step"));
-    launch_all(variant, decode, ending);
+    launch_all(variant, decode, groups, ending);
     const cudaError_t launched = cudaGetLastError();
     cudaGraph_t captured = nullptr;
     const cudaError_t ended = cudaStreamEndCapture(stream_, &captured);
@@ -484,16 +488,17 @@ class Backend final : public CudaBackend {
         ++sampled_end;
       const Variant variant = variant_of(rows);
       const bool decode = variant != Variant::tiles && one_row_each(batch, begin, begin + rows);
-      write_step(batch, begin, begin + rows, sampled, sampled_end,
-                 attention_groups(variant, decode) && !decode ? kGroupRows : 1);
+      write_step(batch, begin, begin + rows, sampled, sampled_end, can_group() && !decode ? kGroupRows : 1);
+      const bool groups = can_group() && (!decode || most_units() > kFewUnits);
       decode_ = decode;
-      COHORT_ASSIGN(const Graph* graph, graph_of(variant, decode, ending));
+      groups_ = groups;
+      COHORT_ASSIGN(const Graph* graph, graph_of(variant, decode, groups, ending));
       kernels_ += graph->kernels;
       if (options_.graph) {
         COHORT_TRY(check(cudaGraphLaunch(graph->exec, stream_), "launching a step"));
         ++submissions_;
       } else {
-        launch_all(variant, decode, ending);
+        launch_all(variant, decode, groups, ending);
         COHORT_TRY(check(cudaGetLastError(), "launching a step's kernels"));
         submissions_ += graph->kernels;
       }
@@ -535,9 +540,9 @@ class Backend final : public CudaBackend {
   int32_t first_kept_ = 0;             // first sampled row of the last submission
   unsigned long long* best_ = nullptr;
   int32_t* argmax_counters_ = nullptr;
-  Graph graphs_[kVariants][2 * kEndings];  // by decode and ending
+  Graph graphs_[kVariants][4 * kEndings];  // by decode, groups and ending
   int32_t pages_ = 0;
-  bool decode_ = false;  // of the last submission
+  bool decode_ = false, groups_ = false;  // of the last submission
   int64_t submissions_ = 0, kernels_ = 0;
   double weight_bytes_ = 0, expert_bytes_ = 0, total_bytes_ = 0;
 };
