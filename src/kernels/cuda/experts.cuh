@@ -43,8 +43,7 @@ __global__ void __launch_bounds__(kUpThreads, PerSm) up_kernel(const __grid_cons
 
   const int items = *args.group.count * args.units;
   // Neighbouring runs of items go to the blocks of one SM (blocks come to the SMs in turn), so that all SMs have the
-  // same number of items, give or take one, where blocks have hardly any: 192 items on 396 blocks went to half of the
-  // SMs.
+  // same number of items, give or take one, where blocks have hardly any.
   const int grid = static_cast<int>(gridDim.x), sms = grid / plan.per_sm;
   const int block = static_cast<int>(blockIdx.x) % sms * plan.per_sm + static_cast<int>(blockIdx.x) / sms;
   const int begin = static_cast<int>(int64_t{items} * block / grid);
