@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace cohort {
 namespace {
 
@@ -93,6 +95,35 @@ TEST(PrefillBudget, FollowsAMachineThatChanges) {
   }
   EXPECT_GT(settle(budget, 8, 1, 1), 0);
   EXPECT_GT(budget.next(8, 1), 20) << "the longer step allows more rows";
+}
+
+/// Four streams decode, a prompt of 4,000 tokens is read, and now and then one of 16 comes: how many steps that waits,
+/// and how long the gaps of the four are.
+TEST(PrefillBudget, AShortPromptWaitsTwoStepsBesideALongOneAndGapsAreEven) {
+  constexpr int64_t kDecoding = 4;
+  PrefillBudget budget(512, 0);
+  int32_t left = 4000, short_left = 0, waited = 0, most_waited = 0, shorts = 0;
+  std::vector<double> gaps;
+  for (int step = 0; left > 0; ++step) {
+    if (step % 10 == 5) {
+      short_left = 16;
+      waited = 0;
+      ++shorts;
+    }
+    const std::vector<Pending> pending{{.rows = left}, {.rows = short_left}};
+    const std::vector<int32_t> rows = schedule(pending, budget.next(kDecoding, short_left > 0 ? 2 : 1));
+    left -= rows[0];
+    if (short_left > 0) {
+      short_left -= rows[1];
+      most_waited = std::max(most_waited, ++waited);
+    }
+    gaps.push_back(seconds_of(kDecoding, rows[0] + rows[1]));
+    budget.observe(rows[0] + rows[1], kDecoding, gaps.back());
+  }
+  EXPECT_GT(shorts, 20);
+  EXPECT_LE(most_waited, 2 + 1) << "one of them may be the step that measures decoding alone";
+  std::ranges::sort(gaps);
+  EXPECT_LE(gaps.back(), 2 * gaps[gaps.size() / 2]);
 }
 
 /// 32 clients send 127 tokens each at once and take 64: the time of the whole beside reading all first, then decoding.
