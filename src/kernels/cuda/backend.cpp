@@ -165,7 +165,7 @@ class Backend final : public CudaBackend {
     return run_all(batch, Ending::top, [&](int32_t sampled, int32_t count) -> Expected<void> {
       COHORT_TRY(check(cudaStreamSynchronize(stream_), "running a step"));
       for (int32_t i = 0; i < count * kTopLogits; ++i)
-        top[static_cast<size_t>(sampled * kTopLogits + i)] = {top_ids()[i], top_values()[i]};
+        top[static_cast<size_t>(sampled) * kTopLogits + static_cast<size_t>(i)] = {top_ids()[i], top_values()[i]};
       // The next submission of this batch overwrites these.
       first_kept_ = sampled;
       if (sampled + count == total) return {};
