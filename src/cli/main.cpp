@@ -72,6 +72,7 @@ int main(int argc, char** argv) {
   cli::add_quantize_command(app, exit_code);
   cli::add_perplexity_command(app, exit_code);
   cli::add_doctor_command(app, exit_code);
+  cli::add_tune_command(app, exit_code);
   if (const std::string name = unknown_command(app, argc, argv); !name.empty()) {
     constexpr size_t kShownBytes = 80;
     fmt::print(stderr, "cohort: there is no command '{}'; the commands are {}\n", printable(name, kShownBytes),

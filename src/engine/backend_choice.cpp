@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/result.h"
 #include "engine/limits.h"
+#include "engine/tuning_file.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cuda/backend.h"
 #include "kernels/reference/backend.h"
@@ -171,6 +172,7 @@ Expected<std::unique_ptr<Backend>> make_backend(const Program& program, const En
   CpuOptions cpu;
   COHORT_ASSIGN(cpu.isa, parse_isa(options.isa));
   cpu.threads = options.threads;
+  cpu.tuning = saved_tuning(cpu.isa, cpu.threads > 0 ? cpu.threads : default_threads());
   COHORT_ASSIGN(cpu.packed, parse_packed(options));
   COHORT_ASSIGN(auto backend, make_cpu_backend(program, cpu, [&](uint64_t done, uint64_t total) {
                   if (progress) progress("packing weights", static_cast<double>(done) / static_cast<double>(total));

@@ -52,6 +52,7 @@ class ExpertRunner {
  public:
   static Expected<std::unique_ptr<ExpertRunner>> create(const ExpertWeights& weights, Isa isa, int threads);
 
+  void set_tuning(const cpu::TuningTable& tuning) { pass_.set_tuning(tuning); }
   /// Seconds of one pass. x [rows, hidden]; routes [rows * top_k]; slot weights likewise; y [rows, hidden].
   double run(int64_t layer, std::span<const float> x, std::span<const int32_t> routes, std::span<const float> slots,
              std::span<float> y);

@@ -1,7 +1,7 @@
 // The pass over experts of `cohort bench experts` and the same graph for llama.cpp's CPU backend (gate and up by
-// ggml_mul_mat_id, SwiGLU, down, weighted sum), in one process on the same weights, inputs and routes. Both are timed by
-// the processor time of the process, so that other programs on the machine disturb them less; medians of the repeats.
-// Weights go to llama.cpp's repacked buffers where it has such for the type, as its loader does.
+// ggml_mul_mat_id, SwiGLU, down, weighted sum), in one process on the same weights, inputs and routes. Both are timed
+// by the processor time of the process, so that other programs on the machine disturb them less; medians of the
+// repeats. Weights go to llama.cpp's repacked buffers where it has such for the type, as its loader does.
 //
 // llama.cpp is no dependency of this project: build it yourself with the processor's instruction sets, then
 //   g++ -O2 -std=c++20 -DFMT_HEADER_ONLY llama_experts.cpp -I src -I include -I $LLAMA/ggml/include \
@@ -52,8 +52,8 @@ struct Peer {
     ggml_backend_cpu_set_n_threads(backend, threads);
     context = ggml_init({size_t{1} << 20, nullptr, true});
     ggml_backend_dev_t device = ggml_backend_get_device(backend);
-    const auto get_extra = reinterpret_cast<ggml_backend_dev_get_extra_bufts_t>(ggml_backend_reg_get_proc_address(
-        ggml_backend_dev_backend_reg(device), "ggml_backend_dev_get_extra_bufts"));
+    const auto get_extra = reinterpret_cast<ggml_backend_dev_get_extra_bufts_t>(
+        ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), "ggml_backend_dev_get_extra_bufts"));
     for (int64_t l = 0; l < kLayers; ++l) {
       for (const cohort::Weight* w : {ours.layer(l).gate, ours.layer(l).up, ours.layer(l).down}) {
         ggml_tensor* t = ggml_new_tensor_3d(context, static_cast<ggml_type>(w->type), w->cols, w->rows, w->experts);

@@ -76,7 +76,9 @@ class Executor final : public CpuBackend {
         attention_(attention_kernels(options.isa)),
         experts_(linear_, elementwise_, threads),
         thread_scratch_(static_cast<size_t>(threads)),
-        busy_(static_cast<size_t>(threads)) {}
+        busy_(static_cast<size_t>(threads)) {
+    experts_.set_tuning(options.tuning);
+  }
 
   Expected<void> load(const PackProgress& progress, const PackedCache& cache) {
     COHORT_ASSIGN(weights_, WeightMemory::create(program_, team_, progress, cache));

@@ -9,6 +9,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/profile.h"
+#include "kernels/cpu/tuning.h"
 #include "kernels/cpu/weight_memory.h"
 
 namespace cohort {
@@ -20,6 +21,8 @@ struct CpuOptions {
   bool pin = false;
   /// Packed weights on disk.
   cpu::PackedCache packed = {};
+  /// How the pass over experts orders its work.
+  cpu::TuningTable tuning = {};
 
   static constexpr int kMaxThreads = 1024;
 };

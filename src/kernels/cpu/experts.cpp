@@ -5,10 +5,7 @@
 namespace cohort::cpu {
 namespace {
 
-// A job should read this much weight: enough to amortise taking it (0.1 us) and to let prefetching run, little enough
-// that the last jobs of a pass end together.
-constexpr int64_t kJobBytes = int64_t{48} << 10;
-// ... and, when rows are many, this much of h and partial sums should stay in the second cache.
+// When rows are many, this much of h and partial sums should stay in the second cache.
 constexpr int64_t kPartialBytes = int64_t{1} << 20;
 
 /// Block `b` of a chunk as a chunk of its own.
@@ -36,11 +33,12 @@ void ExpertPass::begin(const ExpertCall& call) {
   const RouteGroups& groups = *call.groups;
   quantised_input_ = m.gate->quantised || m.up->quantised;
   float_input_ = !m.gate->quantised || !m.up->quantised;
+  chosen_ = m.gate->quantised ? tuning_.find(m.gate->packed.shape.layout, call.rows) : ExpertTuning{};
   inner_ = m.gate->source->rows;
   h_blocks_ = (inner_ + kBlockValues - 1) / kBlockValues;
   const auto bytes_per_block = [this](const Matrix& matrix) { return matrix.bytes() / h_blocks_; };
   const int64_t block_bytes = std::max<int64_t>(1, bytes_per_block(*m.gate) + bytes_per_block(*m.up));
-  blocks_per_job_ = std::clamp<int64_t>(kJobBytes / block_bytes, 1, h_blocks_);
+  blocks_per_job_ = std::clamp<int64_t>(chosen_.job_bytes / block_bytes, 1, h_blocks_);
   pieces_ = (h_blocks_ + blocks_per_job_ - 1) / blocks_per_job_;
   gate_up_jobs_ = pieces_ * static_cast<int64_t>(groups.groups().size());
 
@@ -48,7 +46,7 @@ void ExpertPass::begin(const ExpertCall& call) {
   const int64_t routes = groups.routes();
   const int64_t tile_bytes = m.down->tile_bytes * static_cast<int64_t>(groups.groups().size());
   const int64_t tiles = m.down->tiles;
-  int64_t per_job = std::max<int64_t>(1, kJobBytes / std::max<int64_t>(1, tile_bytes));
+  int64_t per_job = std::max<int64_t>(1, chosen_.job_bytes / std::max<int64_t>(1, tile_bytes));
   if (routes > 256) per_job = 4;  // the rows of h are many times the weights: read them for more outputs at once
   const int64_t partial_row = 4 * m.down->tile_outputs * std::max<int64_t>(1, routes);
   per_job = std::min({per_job, std::max<int64_t>(1, kPartialBytes / partial_row),
@@ -113,6 +111,38 @@ ExpertPass::JobStart ExpertPass::start_after_gate_up(int64_t job) const {
   return {-1, 0, tile_address(down, groups.front().expert, tile)};
 }
 
+size_t ExpertPass::gate_up_steps(Scratch& scratch, int64_t block, const JobStart& next, TileStep* steps) const {
+  const ExpertMatrices& m = *call_.matrices;
+  const auto tiles_of = [](const Matrix& matrix, int64_t of_block) {
+    const int64_t per_block = kBlockValues / matrix.tile_outputs;
+    return std::pair(of_block * per_block, std::min((of_block + 1) * per_block, matrix.tiles));
+  };
+  size_t count = 0;
+  const auto add = [&](const Matrix& matrix, float* out, int64_t index) {
+    const int64_t tile = tiles_of(matrix, block).first + index;
+    const std::byte* later = nullptr;
+    if (next.expert >= 0) {
+      const int64_t next_tile = std::min(tiles_of(matrix, next.block).first + index, matrix.tiles - 1);
+      later = tile_address(matrix, next.expert, next_tile);
+    }
+    steps[count++] = {&matrix, tile, out + index * matrix.tile_outputs, later};
+  };
+  const auto tiles = [&](const Matrix& matrix) {
+    const auto [begin, end] = tiles_of(matrix, block);
+    return end - begin;
+  };
+  if (chosen_.interleave && m.gate->tile_outputs == m.up->tile_outputs) {
+    for (int64_t i = 0; i < tiles(*m.gate); ++i) {
+      add(*m.gate, scratch.gate.data(), i);
+      add(*m.up, scratch.up.data(), i);
+    }
+    return count;
+  }
+  for (int64_t i = 0; i < tiles(*m.gate); ++i) add(*m.gate, scratch.gate.data(), i);
+  for (int64_t i = 0; i < tiles(*m.up); ++i) add(*m.up, scratch.up.data(), i);
+  return count;
+}
+
 void ExpertPass::gate_up(int64_t job, int thread) {
   Scratch& scratch = *scratch_[static_cast<size_t>(thread)];
   const auto group_index = static_cast<int32_t>(job / pieces_);
@@ -120,35 +150,26 @@ void ExpertPass::gate_up(int64_t job, int thread) {
   const ExpertMatrices& m = *call_.matrices;
   const int64_t first_block = job % pieces_ * blocks_per_job_;
   const int64_t last_block = std::min(first_block + blocks_per_job_, h_blocks_);
-  const auto tiles_of = [](const Matrix& matrix, int64_t block) {
-    const int64_t per_block = kBlockValues / matrix.tile_outputs;
-    return std::pair(block * per_block, std::min((block + 1) * per_block, matrix.tiles));
-  };
   const JobStart after = start_after_gate_up(job);
   for (int64_t block = first_block; block < last_block; ++block) {
     const int64_t width = std::min<int64_t>(kBlockValues, inner_ - block * kBlockValues);
+    const JobStart following = block + 1 < last_block ? JobStart{group.expert, block + 1, nullptr} : after;
+    TileStep steps[kMaxSteps];
+    const size_t count = gate_up_steps(scratch, block, following, steps);
+    const std::byte* then = following.tile;
+    if (following.expert >= 0) {
+      const int64_t per_block = kBlockValues / m.gate->tile_outputs;
+      then = tile_address(*m.gate, following.expert, following.block * per_block);
+    }
     for (int32_t first = 0; first < group.count; first += kChunkRows) {
       const RowChunk x = group_chunk(scratch, group, group_index, first);
-      const bool more = block + 1 < last_block;
-      const int32_t next_expert = more ? group.expert : after.expert;
-      const int64_t next_block = more ? block + 1 : after.block;
-      const auto multiply = [&](const Matrix& matrix, float* out, const std::byte* then) {
-        const auto [begin, end] = tiles_of(matrix, block);
-        const int64_t next_begin = next_expert >= 0 ? tiles_of(matrix, next_block).first : 0;
-        for (int64_t tile = begin; tile < end; ++tile) {
-          const std::byte* next = tile + 1 < end ? tile_address(matrix, group.expert, tile + 1) : then;
-          // With many rows: the same tile of the next block.
-          const std::byte* later =
-              next_expert >= 0
-                  ? tile_address(matrix, next_expert, std::min(next_begin + tile - begin, matrix.tiles - 1))
-                  : nullptr;
-          multiply_tile(linear_, matrix, group.expert, tile, x, out + (tile - begin) * matrix.tile_outputs,
-                        kBlockValues, upcoming(next, later, matrix.tile_bytes, first, x.rows, group.count));
-        }
-      };
-      multiply(*m.gate, scratch.gate.data(), tile_address(*m.up, group.expert, tiles_of(*m.up, block).first));
-      multiply(*m.up, scratch.up.data(),
-               next_expert >= 0 ? tile_address(*m.gate, next_expert, tiles_of(*m.gate, next_block).first) : after.tile);
+      for (size_t i = 0; i < count; ++i) {
+        const auto& [matrix, tile, out, later] = steps[i];
+        const std::byte* next =
+            i + 1 < count ? tile_address(*steps[i + 1].matrix, group.expert, steps[i + 1].tile) : then;
+        multiply_tile(linear_, *matrix, group.expert, tile, x, out, kBlockValues,
+                      upcoming(next, later, matrix->tile_bytes, first, x.rows, group.count));
+      }
       if (m.down->quantised) {
         // h of a quantised down is a multiple of 32 wide, so the rows are whole blocks and lie without gaps.
         elementwise_.gate(m.activation, scratch.gate.data(), scratch.up.data(), x.rows * kBlockValues,

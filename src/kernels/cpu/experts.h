@@ -12,6 +12,7 @@
 #include "kernels/cpu/activations.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/multiply.h"
+#include "kernels/cpu/tuning.h"
 #include "moe/groups.h"
 
 namespace cohort::cpu {
@@ -39,6 +40,9 @@ class ExpertPass {
  public:
   ExpertPass(const LinearKernels& linear, const ElementwiseKernels& elementwise, int threads);
 
+  /// From the next call on.
+  void set_tuning(const TuningTable& tuning) { tuning_ = tuning; }
+
   /// The two job lists of a call. begin() sets sizes and grows memory; then gate_up(job, thread) for every job of
   /// gate_up_jobs(), a barrier, and down(job, thread) for every job of down_jobs().
   void begin(const ExpertCall& call);
@@ -65,12 +69,24 @@ class ExpertPass {
     const std::byte* tile;
   };
   JobStart start_after_gate_up(int64_t job) const;
+  /// One tile of gate or up. `later`: the same tile of what this thread walks to next, or null.
+  struct TileStep {
+    const Matrix* matrix;
+    int64_t tile;
+    float* out;
+    const std::byte* later;
+  };
+  /// At most two matrices of 32 outputs in tiles of 4.
+  static constexpr size_t kMaxSteps = 16;
+  size_t gate_up_steps(Scratch& scratch, int64_t block, const JobStart& next, TileStep* steps) const;
   RowChunk group_chunk(Scratch& scratch, const RouteGroups::Group& group, int32_t group_index, int32_t first);
   void gather(Scratch& scratch, const RouteGroups::Group& group);
 
   const LinearKernels& linear_;
   const ElementwiseKernels& elementwise_;
   int threads_;
+  TuningTable tuning_;
+  ExpertTuning chosen_;  // for this call
   ExpertCall call_{};
   uint64_t calls_ = 0;
   bool quantised_input_ = false, float_input_ = false;
