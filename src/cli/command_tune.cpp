@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "cli/commands.h"
+#include "cli/command_tune.h"
 #include "cli/values.h"
 #include "engine/backend_choice.h"
 #include "measure/tune.h"

@@ -27,7 +27,5 @@ void add_imatrix_command(CLI::App& app, int& exit_code);
 void add_quantize_command(CLI::App& app, int& exit_code);
 void add_perplexity_command(CLI::App& app, int& exit_code);
 void add_doctor_command(CLI::App& app, int& exit_code);
-/// What order of work is fastest on this machine, remembered.
-void add_tune_command(CLI::App& app, int& exit_code);
 
 }  // namespace cohort::cli

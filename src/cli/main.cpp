@@ -10,6 +10,7 @@
 #include <exception>
 
 #include "base/printable.h"
+#include "cli/command_tune.h"
 #include "cli/commands.h"
 #include "numerics/version.h"
 

@@ -84,7 +84,7 @@ class TuningFile : public ::testing::Test {
     const auto loaded = load_tuning(path_, key_);
     return loaded ? "" : loaded.error().message;
   }
-  cohort::testing::TestFolder folder_;
+  TestFolder folder_;
   std::filesystem::path path_ = folder_.path() / "a" / "tuning.json";
   TuningKey key_{"A processor", Isa::scalar, 2};
 };
