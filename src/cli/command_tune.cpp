@@ -1,4 +1,6 @@
 // cohort tune: measures orders of work on this machine and remembers the fastest.
+#include "cli/command_tune.h"
+
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -6,7 +8,6 @@
 #include <filesystem>
 #include <memory>
 
-#include "cli/command_tune.h"
 #include "cli/values.h"
 #include "engine/backend_choice.h"
 #include "measure/tune.h"
