@@ -378,5 +378,33 @@ TEST(Soak, AThousandRandomRequestsWithCancelsLeakNeitherPagesNorMemory) {
   EXPECT_EQ(server.post("/v1/completions", completion("still there", 3)).status, 200);
 }
 
+TEST(Faults, DrainingEndsWhenClientsHaveJustGone) {
+  ServerOptions options;
+  options.engine.model = std::filesystem::path(COHORT_SOURCE_DIR) / "models/libris-draft-q8_0.gguf";
+  options.engine.backend = "reference";  // slow steps: the engine hears of the clients' going after the drain began
+  options.engine.context = 512;
+  for (int round = 0; round < 4; ++round) {
+    TestServer server(options);
+    std::vector<Client> clients;
+    for (int i = 0; i < 3; ++i) {
+      clients.emplace_back(server.port());
+      nlohmann::json body = completion("a", 400);
+      body["stream"] = true;
+      clients.back().post("/v1/completions", body.dump());
+    }
+    for (int i = 0; i < 400 && server.view().running.size() < 3; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    for (Client& client : clients) client.reset();
+    std::this_thread::sleep_for(std::chrono::milliseconds(round));
+    server.server->drain();
+    bool drained = false;
+    for (int i = 0; i < 400 && !drained; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(25));
+      drained = server.server->drained();
+    }
+    EXPECT_TRUE(drained) << "round " << round;
+  }
+}
+
 }  // namespace
 }  // namespace cohort::server

@@ -1,6 +1,7 @@
 #include "server/http/server.h"
 
 #include <algorithm>
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -23,6 +24,9 @@ struct HttpServer::Impl {
   std::mutex mutex;
   std::vector<std::weak_ptr<Connection>> connections;  // guarded; the expired ones are dropped now and then
   asio::io_context io;                                 // destroyed first: its pending operations hold the connections
+  // A connection whose client has gone waits for the engine with no operation pending: when nothing is accepted any
+  // more, the threads have to stay for it.
+  asio::executor_work_guard<asio::io_context::executor_type> work{io.get_executor()};
   asio::strand<asio::io_context::executor_type> strand{io.get_executor()};
   asio::strand<asio::io_context::executor_type> tasks{io.get_executor()};  // of post()
   tcp::acceptor acceptor{strand};
