@@ -38,7 +38,9 @@ void add_engine_flags(CLI::App& command, EngineOptions& o) {
       ->type_name("NAME")
       ->envname("COHORT_ISA")
       ->capture_default_str();
-  command.add_option("--device", o.device, "auto (a CUDA device that can run the model, else the CPU), cpu, cuda or cuda:N")
+  command
+      .add_option("--device", o.device,
+                  "auto (a CUDA device that can run the model, else the CPU), cpu, cuda or cuda:N")
       ->check(device_name())
       ->type_name("NAME")
       ->envname("COHORT_DEVICE")
