@@ -1,14 +1,13 @@
 // Attention and elementwise kernels on one thread. Layers are visited in turn, so K and V come from memory as they do
 // in a step. GFLOP/s count 4 operations per head, dimension and visible position; GB/s count each cached value once
 // per block of rows that reads it together.
-#include "kernels/cpu/attention.h"
-
 #include <benchmark/benchmark.h>
 
 #include <memory>
 #include <new>
 #include <string>
 
+#include "kernels/cpu/attention.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/peak.h"
 

@@ -39,7 +39,7 @@ struct EngineOptions {
   std::string activations = "canonical";  // validation of the reference: float, int8
   std::string packed = "off";  // packed weights on disk: off, auto (beside the model, written when missing or stale),
                                // or the file that `cohort pack` wrote
-  bool batching = true;  // false: streams run one by one; the bytes are the same
+  bool batching = true;        // false: streams run one by one; the bytes are the same
 };
 
 /// complete: the sequence's constraint allows nothing more.
