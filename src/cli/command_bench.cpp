@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
@@ -22,9 +23,8 @@ struct Arguments {
 };
 
 int run(Arguments& a) {
-  a.steps.bandwidth = a.bandwidth * 1e9;
+  a.steps.bandwidth = std::max(a.bandwidth, 0.0) * 1e9;
   // The memory of a device is not measured: what the roofline refers to has to be given.
-  if (a.bandwidth < 0 && a.steps.engine.device.starts_with("cuda")) a.steps.bandwidth = 0;
   if (a.bandwidth < 0 && !a.steps.engine.device.starts_with("cuda")) {
     const auto probes = probe_machine(a.steps.engine.threads > 0 ? a.steps.engine.threads : default_threads());
     if (!probes) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cli/commands.h"
+#include "cli/expert_flags.h"
 #include "cli/values.h"
 #include "engine/backend_choice.h"
 #include "measure/expert_bench.h"
@@ -73,34 +74,13 @@ void add_bench_experts_command(CLI::App& bench, int& exit_code) {
                    "best (without it: uniformly random experts)")
       ->type_name("SHARE")
       ->check(number(0, 1));
-  command->add_option("--hidden", o.shape.hidden, "Width of a token")
-      ->check(whole_number(1, 1 << 20))
-      ->capture_default_str();
-  command->add_option("--inter", o.shape.inner, "Width inside of an expert")
-      ->check(whole_number(1, 1 << 20))
-      ->capture_default_str();
-  command->add_option("--experts", o.shape.experts, "Experts of a layer")
-      ->check(whole_number(1, 65536))
-      ->capture_default_str();
-  command->add_option("--top-k", o.shape.top_k, "Experts of a token")
-      ->check(whole_number(1, 65536))
-      ->capture_default_str();
+  add_expert_shape_flags(*command, o.shape);
   command
       ->add_option("--layers", o.shape.layers,
                    "Layers that are walked in turn; their weights should be several times the caches")
       ->check(whole_number(1, 4096))
       ->capture_default_str();
-  command->add_option("--threads", o.threads, "Threads (0: one per core)")
-      ->check(whole_number(0, 1024))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--isa", a->isa, "Instruction set: auto, scalar, avx2, avx512, amx, neon")
-      ->type_name("NAME")
-      ->capture_default_str();
-  command->add_option("-r,--repeats", o.repeats, "Repeats; the median counts")
-      ->check(whole_number(1, 1000))
-      ->type_name("N")
-      ->capture_default_str();
+  add_expert_run_flags(*command, o.threads, a->isa, o.repeats);
   command->add_option("--bandwidth", a->bandwidth, "GB/s that the roofline refers to (default: measured now; 0: none)")
       ->type_name("GB/s")
       ->check(number(0, 1e6));

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "cli/expert_flags.h"
 #include "cli/values.h"
 #include "engine/backend_choice.h"
 #include "measure/tune.h"
@@ -67,32 +68,11 @@ void add_tune_command(CLI::App& app, int& exit_code) {
   command->add_option("--types", o.types, "Types to measure, separated by commas (default: all)")
       ->delimiter(',')
       ->type_name("TYPE,TYPE,...");
-  command->add_option("--hidden", o.shape.hidden, "Width of a token")
-      ->check(whole_number(1, 1 << 20))
-      ->capture_default_str();
-  command->add_option("--inter", o.shape.inner, "Width inside of an expert")
-      ->check(whole_number(1, 1 << 20))
-      ->capture_default_str();
-  command->add_option("--experts", o.shape.experts, "Experts of a layer")
-      ->check(whole_number(1, 65536))
-      ->capture_default_str();
-  command->add_option("--top-k", o.shape.top_k, "Experts of a token")
-      ->check(whole_number(1, 65536))
-      ->capture_default_str();
+  add_expert_shape_flags(*command, o.shape);
   command->add_option("--layers", o.shape.layers, "Layers that are walked in turn")
       ->check(whole_number(1, 4096))
       ->capture_default_str();
-  command->add_option("--threads", o.threads, "Threads (0: one per core)")
-      ->check(whole_number(0, 1024))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--isa", a->isa, "Instruction set: auto, scalar, avx2, avx512, amx, neon")
-      ->type_name("NAME")
-      ->capture_default_str();
-  command->add_option("-r,--repeats", o.repeats, "Repeats; the median counts")
-      ->check(whole_number(1, 1000))
-      ->type_name("N")
-      ->capture_default_str();
+  add_expert_run_flags(*command, o.threads, a->isa, o.repeats);
   command->add_flag("--reset", a->reset, "Forget what was measured");
   command->add_flag("--dry-run", a->dry_run, "Measure and print only");
   command->add_option("-o,--output", a->output, "md or json")->check(one_of({"md", "json"}))->capture_default_str();
