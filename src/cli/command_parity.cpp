@@ -9,6 +9,7 @@
 #include "cli/engine_flags.h"
 #include "cli/values.h"
 #include "measure/parity.h"
+#include "measure/soak.h"
 
 namespace cohort::cli {
 namespace {
@@ -17,6 +18,7 @@ struct Arguments {
   ParityOptions parity;
   ExpertParityOptions experts;
   bool only_experts = false, no_reference = false, json = false;
+  double soak_seconds = 0;
 };
 
 /// "all": every type that has a weight; others stay.
@@ -29,6 +31,14 @@ std::vector<std::string> expand(const std::vector<std::string>& names, int64_t c
   return all;
 }
 
+bool passed(const SoakReport& report) {
+  return report.passed();
+}
+template <class Report>
+bool passed(const Report& report) {
+  return report.equal();
+}
+
 template <class Report>
 int show(const tl::expected<Report, Error>& report, bool json) {
   if (::isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K");
@@ -37,7 +47,7 @@ int show(const tl::expected<Report, Error>& report, bool json) {
     return 1;
   }
   fmt::print("{}", json ? to_json(*report) : to_text(*report));
-  return report->equal() ? 0 : 1;
+  return passed(*report) ? 0 : 1;
 }
 
 int run(Arguments& a) {
@@ -53,6 +63,13 @@ int run(Arguments& a) {
   if (a.parity.engine.model.empty()) {
     fmt::print(stderr, "cohort parity: a model (-m FILE) is needed, or --experts\n");
     return 2;
+  }
+  if (a.soak_seconds > 0) {
+    SoakOptions options;
+    options.engine = a.parity.engine;
+    options.alone = alone_options(options.engine);
+    options.seconds = a.soak_seconds;
+    return show(soak(options, progress), a.json);
   }
   a.parity.reference = !a.no_reference;
   a.parity.streams = a.parity.engine.max_streams;
@@ -80,6 +97,12 @@ void add_parity_command(CLI::App& app, int& exit_code) {
       ->type_name("N")
       ->capture_default_str();
   command->add_flag("--no-reference", a->no_reference, "Leave the scalar reference out");
+  command
+      ->add_option("--soak", a->soak_seconds,
+                   "Instead: streams join, end and are cancelled at random for so many seconds; tokens and logits of "
+                   "each are compared with the same request alone, and memory must not grow")
+      ->check(CLI::PositiveNumber)
+      ->type_name("SECONDS");
   command->add_flag("--experts", a->only_experts,
                     "The pass over the experts alone, with random weights, without a model");
   ExpertParityOptions& e = a->experts;

@@ -44,7 +44,9 @@ int run(Arguments& a) {
   });
   if (terminal) fmt::print(stderr, "\r\033[K");
   if (!report) return failed(report.error().message);
-  fmt::print("{}", a.output == "json" ? to_json(*report) : to_markdown(*report));
+  fmt::print("{}", a.output == "json"   ? to_json(*report)
+                   : a.output == "html" ? to_html(*report)
+                                        : to_markdown(*report));
   return 0;
 }
 
@@ -72,7 +74,9 @@ void add_profile_command(CLI::App& app, int& exit_code) {
       ->check(whole_number(1, 1000))
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("-o,--output", a->output, "md or json")->check(one_of({"md", "json"}))->capture_default_str();
+  command->add_option("-o,--output", a->output, "md, json or html")
+      ->check(one_of({"md", "json", "html"}))
+      ->capture_default_str();
   command->callback([a, &exit_code] { exit_code = run(*a); });
 }
 

@@ -163,7 +163,7 @@ double total_bytes(const ProfilePoint& p) {
 std::string explain(const ProfilePoint& p, const ProfilePoint& first) {
   const double percent = 100 * p.roofline_seconds / p.seconds;
   std::string text = fmt::format(
-      "{} {:.0f}% of its roofline: ",
+      "{} {:.0f}% of the roofline: ",
       p.prefill ? "Prefill reaches"
                 : fmt::format("{} stream{} reach{}", p.streams, p.streams == 1 ? "" : "s", p.streams == 1 ? "es" : ""),
       percent);
@@ -179,15 +179,17 @@ std::string explain(const ProfilePoint& p, const ProfilePoint& first) {
                            {"planning on one thread", p.serial_seconds}};
   for (const ProfileEntry& e : p.operations) losses.push_back({e.name, e.seconds - e.roofline_seconds});
   std::ranges::sort(losses, std::greater(), &Loss::seconds);
-  text += "Most is lost in ";
-  for (size_t i = 0; i < 3; ++i) {
-    text += fmt::format("{}{} ({:.2f} ms)",
-                        i == 0   ? ""
-                        : i == 1 ? ", "
-                                 : " and ",
-                        losses[i].what, losses[i].seconds * 1e3);
+  std::erase_if(losses, [&](const Loss& l) { return l.seconds < 0.005 * p.seconds; });
+  if (losses.size() > 3) losses.resize(3);
+  for (size_t i = 0; i < losses.size(); ++i) {
+    const char* before = i == 0 ? "Most is lost in " : i + 1 == losses.size() ? " and " : ", ";
+    text += fmt::format("{}{} ({:.2f} ms)", before, losses[i].what, losses[i].seconds * 1e3);
   }
-  text += ".";
+  if (!losses.empty()) text += ".";
+  if (p.roofline_seconds > p.seconds) {
+    text +=
+        " More than 100% means that what is read stays in caches, or that the machine was slower while it was probed.";
+  }
   if (p.prefill || p.streams == first.streams) return text;
   const double factor = p.streams / static_cast<double>(first.streams);
   const double bytes = total_bytes(p) / total_bytes(first);

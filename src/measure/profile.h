@@ -59,5 +59,8 @@ Expected<ProfileReport> profile_steps(const ProfileOptions& options,
 
 std::string to_markdown(const ProfileReport& report);
 std::string to_json(const ProfileReport& report);
+/// One page that needs nothing else: for each point a bar of the step's time by operation, its table and its words, and
+/// the layers of all points.
+std::string to_html(const ProfileReport& report);
 
 }  // namespace cohort

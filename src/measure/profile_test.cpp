@@ -56,6 +56,29 @@ TEST(profile, times_and_bytes_add_up) {
   EXPECT_EQ(json["points"][0]["operations"].size(), report->points[0].operations.size());
 }
 
+TEST(profile, a_page_shows_each_point_and_escapes_names) {
+  ProfileReport r;
+  r.model = "a<b>";
+  r.points.resize(2);
+  r.points[0].streams = 4;
+  r.points[0].seconds = 0.002;
+  r.points[0].rows = 4;
+  r.points[0].operations = {{"ffn_experts", "experts", 0.0015, 3e6, 0, 0.0012, 7}};
+  r.points[0].layers = {{"0", "", 0.0015, 3e6, 0, 0.0012, 7}};
+  r.points[0].explanation = "reads & waits";
+  r.points[1] = r.points[0];
+  r.points[1].prefill = true;
+  const std::string page = to_html(r);
+  EXPECT_EQ(page.find("a<b>"), std::string::npos);
+  EXPECT_NE(page.find("<h1>a&lt;b&gt;"), std::string::npos);
+  EXPECT_NE(page.find("reads &amp; waits"), std::string::npos);
+  EXPECT_NE(page.find("4 streams: 2.000 ms a step, 2000.0 tok/s"), std::string::npos);
+  EXPECT_NE(page.find("width:75.00%;background:#1f7a5c\" title=\"ffn_experts: 1.500 ms, 75.0%"), std::string::npos);
+  EXPECT_NE(page.find("<td>80%</td><td>7</td>"), std::string::npos);
+  EXPECT_NE(page.find("1.500 (80%)"), std::string::npos);
+  EXPECT_EQ(page.find("http"), std::string::npos);  // nothing is loaded from elsewhere
+}
+
 TEST(profile, refuses_what_it_cannot_do) {
   ProfileOptions o;
   o.engine.model = "nowhere.gguf";

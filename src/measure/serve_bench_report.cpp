@@ -6,6 +6,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "base/escape_html.h"
 #include "measure/serve_bench.h"
 
 namespace cohort {
@@ -24,23 +25,6 @@ double nice_step(double range) {
     if (raw <= factor * power) return factor * power;
   }
   return 10 * power;
-}
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '<':
-        out += "&lt;";
-        break;
-      case '&':
-        out += "&amp;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
 }
 
 }  // namespace
@@ -115,7 +99,7 @@ std::string serve_bench_svg(const std::vector<ServeBenchLevel>& levels, std::str
   std::string out = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" font-family=\"sans-serif\" font-size=\"13\">\n"
       "<rect width=\"{0}\" height=\"{1}\" fill=\"#fff\"/>\n<text x=\"{2}\" y=\"28\" font-size=\"16\">{3}</text>\n",
-      kWidth, kHeight, kLeft, escaped(title));
+      kWidth, kHeight, kLeft, escape_html(title));
   auto to = std::back_inserter(out);
   for (double mark = 0; mark <= top + step / 2; mark += step) {
     fmt::format_to(to,

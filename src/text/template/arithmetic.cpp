@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/escape_html.h"
 #include "text/template/operations.h"
 #include "text/template/unicode.h"
 

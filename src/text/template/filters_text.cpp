@@ -1,6 +1,7 @@
 // Filters that make texts.
 #include <algorithm>
 
+#include "base/escape_html.h"
 #include "text/template/callable.h"
 #include "text/template/operations.h"
 #include "text/template/text_tools.h"

@@ -3,6 +3,7 @@
 #include <cctype>
 #include <cmath>
 
+#include "base/escape_html.h"
 #include "text/template/callable.h"
 #include "text/template/format_number.h"
 #include "text/template/operations.h"

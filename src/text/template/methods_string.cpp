@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/escape_html.h"
 #include "text/template/callable.h"
 #include "text/template/operations.h"
 #include "text/template/text_tools.h"

@@ -40,7 +40,6 @@ std::string float_repr(double value);
 std::string integer_text(Int value, int base = 10, bool upper = false);
 /// str(value): the same object if it is a text already.
 Value to_string(Runtime& runtime, const Value& value);
-std::string escape_html(std::string_view text);
 /// `"format" % argument`.
 Value format_percent(Runtime& runtime, const Value& format, const Value& argument);
 struct Arguments;

@@ -194,32 +194,6 @@ std::string integer_text(Int value, int base, bool upper) {
   return digits;
 }
 
-std::string escape_html(std::string_view text) {
-  std::string escaped;
-  for (char c : text) {
-    switch (c) {
-      case '&':
-        escaped += "&amp;";
-        break;
-      case '<':
-        escaped += "&lt;";
-        break;
-      case '>':
-        escaped += "&gt;";
-        break;
-      case '\'':
-        escaped += "&#39;";
-        break;
-      case '"':
-        escaped += "&#34;";
-        break;
-      default:
-        escaped += c;
-    }
-  }
-  return escaped;
-}
-
 std::string_view type_name(const Value& value) {
   constexpr std::string_view kNames[] = {
       "missing", "Undefined", "NoneType",  "bool",      "int",   "float",    "str",         "list",   "tuple", "dict",
