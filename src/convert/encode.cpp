@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "base/result.h"
+#include "models/made_slices.h"
 
 namespace cohort::convert_detail {
 namespace {
@@ -69,6 +70,7 @@ Expected<void> encode_batch(const RowEncoder& encoder, int64_t begin, int64_t en
 
 Expected<void> write_tensor(const PlannedTensor& tensor, gguf::Writer& writer, ThreadTeam& team,
                             const WriteHooks& hooks, ConvertProgress& progress) {
+  const SliceHold hold{std::span(tensor.made)};
   std::vector<std::byte> buffer;
   RowEncoder encoder(tensor);
   int64_t chunk = std::max<int64_t>(1, kChunkValues / tensor.cols);

@@ -43,6 +43,7 @@ PlannedTensor plan_matrix(const Weight& weight, const ModelConfig& config, Tenso
   tensor.rows = weight.rows;
   tensor.cols = weight.cols;
   tensor.slices = weight.slices;
+  tensor.made = weight.made;
   tensor.rotary_head = rotary_head(weight.name, config);
   return tensor;
 }

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "cohort/error.h"
 #include "models/config.h"
+#include "models/made_slices.h"
 #include "models/weight_store.h"
 #include "quant/types.h"
 
@@ -22,8 +24,9 @@ struct PlannedTensor {
   int64_t rows = 1;                          // of one slice
   int64_t cols = 1;
   std::vector<const std::byte*> slices;
-  std::vector<const float*> importance;  // of each slice [cols], or nullptr; empty: none
-  int64_t rotary_head = 0;               // > 0: rows are heads of this size, whose halves are to be interleaved
+  std::vector<std::shared_ptr<MadeSlices>> made;  // behind the slices, when they have to be made first
+  std::vector<const float*> importance;           // of each slice [cols], or nullptr; empty: none
+  int64_t rotary_head = 0;  // > 0: rows are heads of this size, whose halves are to be interleaved
 
   int64_t total_rows() const { return rows * static_cast<int64_t>(slices.size()); }
   int64_t source_row(int64_t row) const {

@@ -56,15 +56,10 @@ Expected<cpu::PackedCache> parse_packed(const EngineOptions& options) {
 
 /// FP8 weights have no kernels on the device yet.
 Expected<void> check_device_types(const Program& program) {
-  const auto check = [](const Weight* weight) -> Expected<void> {
-    if (weight->type != TensorType::fp8_e4m3) return {};
-    return fail(ErrorCode::unsupported, "{} is FP8, which runs on the CPU only (--device cpu)", weight->name);
-  };
   for (const Op& op : program.ops) {
-    if (const auto* linear = std::get_if<op::Linear>(&op.action)) COHORT_TRY(check(linear->weight));
-    if (const auto* route = std::get_if<op::Route>(&op.action)) COHORT_TRY(check(route->router));
-    if (const auto* experts = std::get_if<op::Experts>(&op.action)) {
-      for (const Weight* weight : {experts->gate, experts->up, experts->down}) COHORT_TRY(check(weight));
+    for (const Weight* weight : matrices_of(op)) {
+      if (weight->type != TensorType::fp8_e4m3) continue;
+      return fail(ErrorCode::unsupported, "{} is FP8, which runs on the CPU only (--device cpu)", weight->name);
     }
   }
   return {};

@@ -51,22 +51,21 @@ void unpack_stream(const std::byte* stream, int64_t count, int bits, uint8_t* ou
 /// MLX: u32 words [.., rows, cols * bits / 32] that are one stream a row; scales and biases [.., rows, groups].
 class MlxSource final : public PackedSource {
  public:
-  MlxSource(const PackedTensors& t, int64_t expert) : t_(t), expert_(expert) {}
+  MlxSource(const PackedTensors& packed, int64_t expert) : PackedSource(packed), expert_(expert) {}
   bool has_offset() const override { return true; }
   void codes(int64_t row, uint8_t* out) const override {
     const int64_t stride = cols * bits / 8;
-    unpack_stream(t_.weight->data + (expert_ * rows + row) * stride, cols, bits, out);
+    unpack_stream(tensors.weight->data + (expert_ * rows + row) * stride, cols, bits, out);
   }
   void groups(int64_t row, float* scale, float* zero) const override {
     const int64_t count = cols / group, first = (expert_ * rows + row) * count;
     for (int64_t g = 0; g < count; ++g) {
-      scale[g] = load_float(*t_.scales, first + g);
-      zero[g] = load_float(*t_.zeros, first + g);
+      scale[g] = load_float(*tensors.scales, first + g);
+      zero[g] = load_float(*tensors.zeros, first + g);
     }
   }
 
  private:
-  PackedTensors t_;
   int64_t expert_;
 };
 
@@ -74,38 +73,36 @@ class MlxSource final : public PackedSource {
 /// packed along the rows: [rows * bits / 32, groups]. Codes and zero points are stored plus 2^(bits-1).
 class CompressedSource final : public PackedSource {
  public:
-  explicit CompressedSource(const PackedTensors& t) : t_(t) {}
+  using PackedSource::PackedSource;
   bool has_offset() const override { return false; }
   void codes(int64_t row, uint8_t* out) const override {
-    unpack_stream(t_.weight->data + row * (cols * bits / 8), cols, bits, out);
+    unpack_stream(tensors.weight->data + row * (cols * bits / 8), cols, bits, out);
   }
   void groups(int64_t row, float* scale, float* zero) const override {
     const int64_t count = cols / group, per_word = 32 / bits;
     for (int64_t g = 0; g < count; ++g) {
-      scale[g] = load_float(*t_.scales, row * count + g);
+      scale[g] = load_float(*tensors.scales, row * count + g);
       zero[g] = static_cast<float>(1 << (bits - 1));
-      if (t_.zeros == nullptr) continue;
-      const uint32_t word = load_word(t_.zeros->data, row / per_word * count + g);
+      if (tensors.zeros == nullptr) continue;
+      const uint32_t word = load_word(tensors.zeros->data, row / per_word * count + g);
       zero[g] = static_cast<float>((word >> (bits * static_cast<int>(row % per_word))) & ((1U << bits) - 1));
     }
   }
-
- private:
-  PackedTensors t_;
 };
 
 /// GPTQ: i32 words [cols * bits / 32, rows], a stream down each column of words; zero points [groups, rows * bits /
 /// 32], a stream along each line; scales [groups, rows].
 class GptqSource final : public PackedSource {
  public:
-  GptqSource(const PackedTensors& t, bool zeros_less_one) : t_(t), zeros_less_one_(zeros_less_one) {}
+  GptqSource(const PackedTensors& packed, bool zeros_less_one)
+      : PackedSource(packed), zeros_less_one_(zeros_less_one) {}
   bool has_offset() const override { return false; }
   void codes(int64_t row, uint8_t* out) const override {
     // A group of `bits` words holds 32 values.
     std::array<uint32_t, 8> words;
     for (int64_t first = 0; first < cols; first += 32) {
       for (int w = 0; w < bits; ++w) {
-        words[static_cast<size_t>(w)] = load_word(t_.weight->data, (first / 32 * bits + w) * rows + row);
+        words[static_cast<size_t>(w)] = load_word(tensors.weight->data, (first / 32 * bits + w) * rows + row);
       }
       unpack_stream(reinterpret_cast<const std::byte*>(words.data()), 32, bits, out + first);
     }
@@ -113,14 +110,13 @@ class GptqSource final : public PackedSource {
   void groups(int64_t row, float* scale, float* zero) const override {
     const int64_t count = cols / group;
     for (int64_t g = 0; g < count; ++g) {
-      scale[g] = load_float(*t_.scales, g * rows + row);
-      const std::byte* line = t_.zeros->data + g * (rows * bits / 8);
+      scale[g] = load_float(*tensors.scales, g * rows + row);
+      const std::byte* line = tensors.zeros->data + g * (rows * bits / 8);
       zero[g] = static_cast<float>(bits_at(line, row, bits) + (zeros_less_one_ ? 1 : 0));
     }
   }
 
  private:
-  PackedTensors t_;
   bool zeros_less_one_;
 };
 
@@ -128,15 +124,15 @@ class GptqSource final : public PackedSource {
 /// [groups, rows / 8] alike; scales [groups, rows].
 class AwqSource final : public PackedSource {
  public:
-  explicit AwqSource(const PackedTensors& t) : t_(t) {}
+  using PackedSource::PackedSource;
   bool has_offset() const override { return false; }
   void codes(int64_t row, uint8_t* out) const override {
-    for (int64_t c = 0; c < cols; ++c) out[c] = nibble(*t_.weight, c, row);
+    for (int64_t c = 0; c < cols; ++c) out[c] = nibble(*tensors.weight, c, row);
   }
   void groups(int64_t row, float* scale, float* zero) const override {
     for (int64_t g = 0; g < cols / group; ++g) {
-      scale[g] = load_float(*t_.scales, g * rows + row);
-      zero[g] = static_cast<float>(nibble(*t_.zeros, g, row));
+      scale[g] = load_float(*tensors.scales, g * rows + row);
+      zero[g] = static_cast<float>(nibble(*tensors.zeros, g, row));
     }
   }
 
@@ -146,7 +142,6 @@ class AwqSource final : public PackedSource {
     const uint32_t word = load_word(tensor.data, line * (rows / 8) + row / 8);
     return static_cast<uint8_t>((word >> (4 * kPlace[static_cast<size_t>(row % 8)])) & 15);
   }
-  PackedTensors t_;
 };
 
 std::string shape_words(const Shape& shape) {

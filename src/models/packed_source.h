@@ -11,9 +11,18 @@
 
 namespace cohort {
 
+/// The packed tensors of a module; those that a method does not have are null.
+struct PackedTensors {
+  const safetensors::TensorInfo* weight = nullptr;
+  const safetensors::TensorInfo* scales = nullptr;
+  const safetensors::TensorInfo* zeros = nullptr;  // or MLX's biases
+  const safetensors::TensorInfo* order = nullptr;  // g_idx
+};
+
 /// A matrix [rows, cols] whose value (r, c) is scale * (code - zero), or scale * code + offset when has_offset().
 class PackedSource {
  public:
+  explicit PackedSource(const PackedTensors& packed) : tensors(packed) {}
   virtual ~PackedSource() = default;
   virtual bool has_offset() const = 0;
   /// Unsigned codes of a row. [cols]
@@ -21,17 +30,10 @@ class PackedSource {
   /// Scale and zero point (a whole number) or offset of a row's groups. [cols / group] each
   virtual void groups(int64_t row, float* scale, float* zero) const = 0;
 
+  const PackedTensors tensors;
   int64_t rows = 0, cols = 0, group = 0;
   int bits = 0;
   std::string name;  // of the module, for messages
-};
-
-/// The packed tensors of a module; those that a method does not have are null.
-struct PackedTensors {
-  const safetensors::TensorInfo* weight = nullptr;
-  const safetensors::TensorInfo* scales = nullptr;
-  const safetensors::TensorInfo* zeros = nullptr;  // or MLX's biases
-  const safetensors::TensorInfo* order = nullptr;  // g_idx
 };
 
 /// Expert `expert` of `experts` stacked matrices (1: the tensors are [rows, ...]). Checks every shape and type against

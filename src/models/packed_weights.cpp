@@ -4,10 +4,12 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
 #include <iterator>
 #include <limits>
 #include <thread>
 
+#include "base/file_maps.h"
 #include "base/result.h"
 #include "models/packed_source.h"
 #include "quant/half.h"
@@ -106,6 +108,31 @@ void put_block(TensorType type, int bits, bool has_offset, const uint8_t* codes,
   }
 }
 
+/// All rows of a source as blocks.
+void put_rows(TensorType type, bool has_offset, const PackedSource& source, ThreadTeam& team, std::byte* out) {
+  const size_t block_bytes = type_info(type).block_bytes;
+  team.run(source.rows, [&](int64_t row, int) {
+    const auto count = static_cast<size_t>(source.cols / source.group);
+    std::vector<float> scale(count), zero(count);
+    std::vector<uint8_t> codes(static_cast<size_t>(source.cols));
+    source.groups(row, scale.data(), zero.data());
+    source.codes(row, codes.data());
+    std::byte* at = out + static_cast<size_t>(row) * row_bytes(type, source.cols);
+    for (int64_t first = 0; first < source.cols; first += kBlock, at += block_bytes) {
+      const auto g = static_cast<size_t>(first / source.group);
+      put_block(type, source.bits, has_offset, codes.data() + first, scale[g], zero[g], at);
+    }
+  });
+}
+
+/// The file still has what was read.
+void release(std::initializer_list<const TensorInfo*> tensors) {
+  const FileMaps maps;
+  for (const TensorInfo* tensor : tensors) {
+    if (tensor != nullptr) maps.release(tensor->data, tensor->bytes);
+  }
+}
+
 }  // namespace
 
 PackedWeights::PackedWeights(const safetensors::Folder& folder, huggingface::CheckpointQuantisation quantisation)
@@ -199,16 +226,17 @@ Expected<void> PackedWeights::load(const std::vector<std::string>& modules, bool
     COHORT_ASSIGN(auto some, sources(module, weight, stacked ? weight.experts : 1, used));
     std::ranges::move(some, std::back_inserter(all));
   }
-  return repack(all, weight);
+  return repack(std::move(all), weight);
 }
 
-std::byte* PackedWeights::allocate(Weight& weight) {
-  auto& memory = memory_.emplace_back(weight.slice_bytes());
-  weight.slices.push_back(memory.data());
-  return memory.data();
+Expected<void> PackedWeights::add_slices(Weight& weight, int64_t count, MadeSlices::Make make) {
+  COHORT_ASSIGN(auto made, MadeSlices::create(count, weight.slice_bytes(), std::move(make)));
+  for (int64_t i = 0; i < count; ++i) weight.slices.push_back(made->slice(i));
+  weight.made.push_back(std::move(made));
+  return {};
 }
 
-Expected<void> PackedWeights::repack(const std::vector<std::unique_ptr<PackedSource>>& sources, Weight& weight) {
+Expected<void> PackedWeights::repack(std::vector<std::unique_ptr<PackedSource>> sources, Weight& weight) {
   // First what all experts need together, then their blocks: a weight has one type.
   std::vector<Needs> needs(static_cast<size_t>(team_.size()));
   int bits = 0;
@@ -241,23 +269,18 @@ Expected<void> PackedWeights::repack(const std::vector<std::unique_ptr<PackedSou
   for (const Needs& some : needs) needs.front().add(some);
   const bool has_offset = sources.front()->has_offset();
   weight.type = choose_type(needs.front(), bits, has_offset);
-  const size_t block_bytes = type_info(weight.type).block_bytes;
-  for (const auto& source : sources) {
-    std::byte* out = allocate(weight);
-    team_.run(source->rows, [&](int64_t row, int) {
-      const auto count = static_cast<size_t>(source->cols / source->group);
-      std::vector<float> scale(count), zero(count);
-      std::vector<uint8_t> codes(static_cast<size_t>(source->cols));
-      source->groups(row, scale.data(), zero.data());
-      source->codes(row, codes.data());
-      std::byte* at = out + static_cast<size_t>(row) * row_bytes(weight.type, source->cols);
-      for (int64_t first = 0; first < source->cols; first += kBlock, at += block_bytes) {
-        const auto g = static_cast<size_t>(first / source->group);
-        put_block(weight.type, source->bits, has_offset, codes.data() + first, scale[g], zero[g], at);
-      }
-    });
-  }
-  return {};
+  const auto count = static_cast<int64_t>(sources.size());
+  return add_slices(weight, count,
+                    [this, type = weight.type, has_offset,
+                     shared = std::make_shared<const std::vector<std::unique_ptr<PackedSource>>>(std::move(sources))](
+                        std::byte* first, size_t stride) {
+                      for (const auto& source : *shared) {
+                        put_rows(type, has_offset, *source, team_, first);
+                        first += stride;
+                      }
+                      for (const auto& source : *shared)
+                        release({source->tensors.weight, source->tensors.scales, source->tensors.zeros});
+                    });
 }
 
 /// MLX's mxfp4: u32 words [.., rows, cols / 8] of nibbles in order, u8 scales [.., rows, cols / 32]. GGUF's blocks hold
@@ -280,23 +303,24 @@ Expected<void> PackedWeights::load_mxfp4(const std::string& module, int64_t expe
   }
   weight.type = TensorType::mxfp4;
   const int64_t blocks = weight.cols / kBlock;
-  for (int64_t e = 0; e < experts; ++e) {
-    std::byte* out = allocate(weight);
-    team_.run(weight.rows, [&](int64_t row, int) {
-      const int64_t first = (e * weight.rows + row) * blocks;
-      std::byte* at = out + static_cast<size_t>(row) * row_bytes(weight.type, weight.cols);
-      for (int64_t b = 0; b < blocks; ++b, at += 17) {
-        std::array<uint8_t, kBlock> nibbles;
-        for (size_t j = 0; j < kBlock; ++j) {
-          const auto pair = std::to_integer<uint8_t>(codes->data[(first + b) * 16 + static_cast<int64_t>(j / 2)]);
-          nibbles[j] = j % 2 == 0 ? pair & 15 : pair >> 4;
+  return add_slices(weight, experts, [=, this, rows = weight.rows](std::byte* first, size_t stride) {
+    for (int64_t e = 0; e < experts; ++e, first += stride) {
+      team_.run(rows, [&](int64_t row, int) {
+        const int64_t source = (e * rows + row) * blocks;
+        std::byte* at = first + row * blocks * 17;
+        for (int64_t b = 0; b < blocks; ++b, at += 17) {
+          std::array<uint8_t, kBlock> nibbles;
+          for (size_t j = 0; j < kBlock; ++j) {
+            const auto pair = std::to_integer<uint8_t>(codes->data[(source + b) * 16 + static_cast<int64_t>(j / 2)]);
+            nibbles[j] = j % 2 == 0 ? pair & 15 : pair >> 4;
+          }
+          at[0] = scales->data[source + b];
+          put_nibbles(nibbles.data(), false, at + 1);
         }
-        at[0] = scales->data[first + b];
-        put_nibbles(nibbles.data(), false, at + 1);
-      }
-    });
-  }
-  return {};
+      });
+    }
+    release({codes, scales});
+  });
 }
 
 /// F8_E4M3 [rows, cols] and weight_scale_inv [ceil(rows / block), ceil(cols / block)].
@@ -318,16 +342,17 @@ Expected<void> PackedWeights::load_fp8(const std::string& module, Weight& weight
                 block_rows, block_cols);
   }
   weight.type = TensorType::fp8_e4m3;
-  const size_t block_bytes = type_info(weight.type).block_bytes;
-  std::byte* out = allocate(weight);
-  team_.run(weight.rows, [&](int64_t row, int) {
-    std::byte* at = out + static_cast<size_t>(row) * row_bytes(weight.type, weight.cols);
-    for (int64_t first = 0; first < weight.cols; first += kBlock, at += block_bytes) {
-      store(at, load_float(*scales, row / block_rows * across + first / block_cols));
-      std::memcpy(at + 4, codes->data + row * weight.cols + first, kBlock);
-    }
+  return add_slices(weight, 1, [=, this, rows = weight.rows, cols = weight.cols](std::byte* first, size_t) {
+    const size_t block_bytes = type_info(TensorType::fp8_e4m3).block_bytes;
+    team_.run(rows, [&](int64_t row, int) {
+      std::byte* at = first + static_cast<size_t>(row) * row_bytes(TensorType::fp8_e4m3, cols);
+      for (int64_t k = 0; k < cols; k += kBlock, at += block_bytes) {
+        store(at, load_float(*scales, row / block_rows * across + k / block_cols));
+        std::memcpy(at + 4, codes->data + row * cols + k, kBlock);
+      }
+    });
+    release({codes, scales});
   });
-  return {};
 }
 
 }  // namespace cohort

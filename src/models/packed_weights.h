@@ -12,7 +12,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
 #include <unordered_set>
@@ -22,13 +21,15 @@
 #include "cohort/error.h"
 #include "formats/huggingface/quantisation.h"
 #include "formats/safetensors/safetensors.h"
+#include "models/made_slices.h"
 #include "models/weights.h"
 
 namespace cohort {
 
 class PackedSource;
 
-/// Fills Weight::slices from a folder's packed tensors and owns the memory behind them.
+/// Fills Weight::slices from a folder's packed tensors. They are made while somebody holds them (SliceHold), so this
+/// and the folder must live as long as the weights.
 class PackedWeights {
  public:
   PackedWeights(const safetensors::Folder& folder, huggingface::CheckpointQuantisation quantisation);
@@ -51,15 +52,14 @@ class PackedWeights {
   Expected<const Tensor*> find(const std::string& name, Used& used) const;
   Expected<std::vector<std::unique_ptr<PackedSource>>> sources(const std::string& module, const Weight& weight,
                                                                int64_t experts, Used& used) const;
-  Expected<void> repack(const std::vector<std::unique_ptr<PackedSource>>& sources, Weight& weight);
+  Expected<void> repack(std::vector<std::unique_ptr<PackedSource>> sources, Weight& weight);
   Expected<void> load_mxfp4(const std::string& module, int64_t experts, Weight& weight, Used& used);
   Expected<void> load_fp8(const std::string& module, Weight& weight, Used& used);
-  std::byte* allocate(Weight& weight);
+  Expected<void> add_slices(Weight& weight, int64_t count, MadeSlices::Make make);
 
   const safetensors::Folder& folder_;
   huggingface::CheckpointQuantisation quantisation_;
   ThreadTeam team_;
-  std::deque<std::vector<std::byte>> memory_;
 };
 
 }  // namespace cohort

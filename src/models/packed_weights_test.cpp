@@ -44,6 +44,7 @@ Expected<Loaded> load(const fs::path& folder, const std::string& module, const s
   EXPECT_TRUE(packed.has(module));
   if (auto result = packed.load({module}, stacked, out.weight, used); !result)
     return tl::unexpected<Error>(result.error());
+  const SliceHold hold(out.weight);
   for (const std::byte* slice : out.weight.slices) {
     std::vector<float> row(static_cast<size_t>(out.weight.cols));
     for (int64_t r = 0; r < out.weight.rows; ++r) {

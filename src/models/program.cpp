@@ -154,6 +154,13 @@ OpCost cost_of(const Program& program, const Op& op, const CostQuery& query) {
   return cost;
 }
 
+std::vector<const Weight*> matrices_of(const Op& op) {
+  if (const auto* linear = std::get_if<op::Linear>(&op.action)) return {linear->weight};
+  if (const auto* route = std::get_if<op::Route>(&op.action)) return {route->router};
+  if (const auto* experts = std::get_if<op::Experts>(&op.action)) return {experts->gate, experts->up, experts->down};
+  return {};
+}
+
 std::string to_text(const Program& program) {
   std::string out = fmt::format("program {}: {} operations, {} values, {} cache layers\n", program.family,
                                 program.ops.size(), program.values.size(), program.cache_layers.size());

@@ -143,6 +143,9 @@ struct CostQuery {
   double distinct_experts = 0, kv_positions = 0;
   double kv_value_bytes = 2;  // of the cache type
 };
+/// The matrices that the operation multiplies with (a table of tokens is none): one, or gate, up and down.
+std::vector<const Weight*> matrices_of(const Op& op);
+
 OpCost cost_of(const Program& program, const Op& op, const CostQuery& query);
 /// Expected number of distinct experts when `rows` rows pick `top_k` of `experts` uniformly.
 double expected_distinct_experts(int64_t experts, int64_t top_k, int64_t rows);

@@ -3,12 +3,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "quant/types.h"
 
 namespace cohort {
+
+class MadeSlices;
 
 /// A matrix, or one matrix per expert: [experts, rows, cols], y = W x with x of `cols` values.
 struct Weight {
@@ -17,9 +20,10 @@ struct Weight {
   int64_t experts = 1;
   int64_t rows = 0;  // outputs
   int64_t cols = 0;  // K
-  /// One pointer per expert to `rows` consecutive encoded rows of row_bytes(type, cols) each. Owned by the Model
-  /// (mapped file or converted copy).
+  /// One pointer per expert to `rows` consecutive encoded rows of row_bytes(type, cols) each: of a mapped file that the
+  /// Model owns, or of `made`, and then there only while a SliceHold (models/made_slices.h) lives.
   std::vector<const std::byte*> slices;
+  std::vector<std::shared_ptr<MadeSlices>> made = {};
 
   size_t slice_bytes() const { return row_bytes(type, cols) * static_cast<size_t>(rows); }
   size_t bytes() const { return slice_bytes() * static_cast<size_t>(experts); }

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "formats/model_files.h"
 #include "kernels/cpu/layout.h"
 
 namespace cohort::cpu {
@@ -30,28 +31,6 @@ struct Hash {
 
 size_t round_up_to(size_t size, size_t multiple) {
   return (size + multiple - 1) / multiple * multiple;
-}
-
-/// All files that a model consists of, in order of their names.
-std::vector<std::filesystem::path> files_of(const std::filesystem::path& model) {
-  std::error_code ignored;
-  std::vector<std::filesystem::path> files;
-  const bool folder = std::filesystem::is_directory(model, ignored);
-  const std::string name = model.filename().string();
-  constexpr std::string_view kSplit = "-00001-of-";
-  const size_t split = name.find(kSplit);
-  if (!folder && split == std::string::npos) return {model};
-  const std::filesystem::path parent = folder ? model : model.has_parent_path() ? model.parent_path() : ".";
-  for (const auto& entry : std::filesystem::directory_iterator(parent, ignored)) {
-    const std::string other = entry.path().filename().string();
-    const std::string ending = entry.path().extension().string();
-    const bool part = folder ? ending == ".safetensors" || ending == ".json"
-                             : other.size() == name.size() && other.starts_with(name.substr(0, split)) &&
-                                   other.ends_with(name.substr(split + kSplit.size()));
-    if (part && entry.is_regular_file(ignored)) files.push_back(entry.path());
-  }
-  std::ranges::sort(files);
-  return files;
 }
 
 Expected<std::string> line_of(const std::filesystem::path& path) {
@@ -90,7 +69,7 @@ std::filesystem::path default_packed_file(const std::filesystem::path& model) {
 
 Expected<std::string> source_identity(const std::filesystem::path& model) {
   std::string text;
-  for (const auto& path : files_of(model)) {
+  for (const auto& path : model_files(model)) {
     COHORT_ASSIGN(const std::string line, line_of(path));
     text += line;
   }
@@ -121,7 +100,8 @@ Expected<MappedTiles> map_packed_file(const std::filesystem::path& path, const s
   const auto all = mapped.file.bytes();
   const std::string_view text(reinterpret_cast<const char*>(all.data()), std::min(all.size(), header.size()));
   if (!text.starts_with(kFirstLine))
-    return fail(ErrorCode::corrupt, "'{}' is no file of packed weights; delete it or name another", path.string());
+    return fail(ErrorCode::invalid_argument, "'{}' is no file of packed weights; delete it or name another",
+                path.string());
   if (text != header) {
     // The line where they part says what is wrong.
     const auto differs = std::ranges::mismatch(text, header);

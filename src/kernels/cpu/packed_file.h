@@ -48,8 +48,8 @@ std::string packed_header(const std::string& source, const std::string& matrices
 Expected<void> write_packed_file(const std::filesystem::path& path, const std::string& header,
                                  std::span<const std::byte> tiles);
 
-/// The mapped file and where its tiles start. not_found: there is none; corrupt: it does not begin with `header` or has
-/// another size, and the message says what differs.
+/// The mapped file and where its tiles start. not_found: there is none; invalid_argument: it is something else;
+/// corrupt: it does not begin with `header` or has another size, and the message says what differs.
 struct MappedTiles {
   MappedFile file;
   size_t offset = 0;

@@ -2,18 +2,15 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/file_maps.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/result.h"
@@ -31,53 +28,15 @@ size_t span_of(size_t bytes) {
   return (bytes + kHugePage - 1) / kHugePage * kHugePage;
 }
 
-void add_weight(const Weight* weight, std::vector<const Weight*>& weights) {
-  if (std::ranges::find(weights, weight) == weights.end()) weights.push_back(weight);
-}
-
 std::vector<const Weight*> matrices_of(const Program& program) {
   std::vector<const Weight*> weights;
   for (const Op& op : program.ops) {
-    if (const auto* linear = std::get_if<op::Linear>(&op.action)) add_weight(linear->weight, weights);
-    if (const auto* route = std::get_if<op::Route>(&op.action)) add_weight(route->router, weights);
-    if (const auto* experts = std::get_if<op::Experts>(&op.action)) {
-      add_weight(experts->gate, weights);
-      add_weight(experts->up, weights);
-      add_weight(experts->down, weights);
+    for (const Weight* weight : cohort::matrices_of(op)) {
+      if (std::ranges::find(weights, weight) == weights.end()) weights.push_back(weight);
     }
   }
   return weights;
 }
-
-/// The parts of the address space that are read-only maps of files: their pages can be dropped and come back by
-/// themselves.
-class FileMaps {
- public:
-  FileMaps() {
-    std::ifstream maps("/proc/self/maps");
-    for (std::string line; std::getline(maps, line);) {
-      unsigned long begin = 0, end = 0, inode = 0;
-      char mode[8] = {};
-      if (std::sscanf(line.c_str(), "%lx-%lx %7s %*s %*s %lu", &begin, &end, mode, &inode) != 4) continue;
-      if (inode != 0 && std::string_view(mode).starts_with("r--")) ranges_.emplace_back(begin, end);
-    }
-  }
-
-  /// Drops the resident pages that lie wholly inside [begin, begin + size) if those are of a file.
-  void release(const std::byte* begin, size_t size) const {
-    const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-    const auto first = (reinterpret_cast<uintptr_t>(begin) + page - 1) / page * page;
-    const auto last = (reinterpret_cast<uintptr_t>(begin) + size) / page * page;
-    if (last <= first) return;
-    for (const auto& [from, to] : ranges_) {
-      // NOLINTNEXTLINE(performance-no-int-to-ptr): the address of a page is a number
-      if (from <= first && last <= to) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
-    }
-  }
-
- private:
-  std::vector<std::pair<uintptr_t, uintptr_t>> ranges_;
-};
 
 }  // namespace
 
@@ -90,6 +49,7 @@ WeightMemory& WeightMemory::operator=(WeightMemory&& other) noexcept {
   std::swap(memory_, other.memory_);
   std::swap(size_, other.size_);
   std::swap(tiles_, other.tiles_);
+  std::swap(holds_, other.holds_);
   return *this;
 }
 
@@ -101,6 +61,9 @@ Expected<WeightMemory> WeightMemory::create(const Program& program, ThreadTeam& 
                                             const PackedCache& cache) {
   WeightMemory memory;
   const auto weights = matrices_of(program);
+  for (const Op& op : program.ops) {
+    if (const auto* embed = std::get_if<op::Embed>(&op.action)) memory.holds_.emplace_back(*embed->table);
+  }
   std::string described;  // what a packed file must have been made for
   for (const Weight* weight : weights) {
     Matrix matrix;
@@ -119,6 +82,7 @@ Expected<WeightMemory> WeightMemory::create(const Program& program, ThreadTeam& 
                                matrix.tile_bytes, static_cast<int>(matrix.packed.shape.layout));
       memory.size_ += matrix.packed.bytes();
     } else {
+      memory.holds_.emplace_back(*weight);  // used where it is
       matrix.row_stride = row_bytes(weight->type, weight->cols);
       matrix.tile_outputs = kFloatTileOutputs;
       matrix.tiles = (weight->rows + kFloatTileOutputs - 1) / kFloatTileOutputs;
@@ -128,6 +92,7 @@ Expected<WeightMemory> WeightMemory::create(const Program& program, ThreadTeam& 
   }
   if (memory.size_ == 0) return memory;
   const std::string header = packed_header(cache.source, described, memory.size_);
+  bool keep = cache.mode == PackedCache::Mode::write || cache.mode == PackedCache::Mode::automatic;
   if (cache.mode == PackedCache::Mode::use || cache.mode == PackedCache::Mode::automatic) {
     auto mapped = map_packed_file(cache.file, header, memory.size_);
     if (mapped) {
@@ -136,12 +101,17 @@ Expected<WeightMemory> WeightMemory::create(const Program& program, ThreadTeam& 
       return memory;
     }
     if (cache.mode == PackedCache::Mode::use) return tl::unexpected(mapped.error());
-    if (mapped.error().code != ErrorCode::not_found) log::warning("packing again: {}", mapped.error().message);
+    if (mapped.error().code == ErrorCode::invalid_argument) {
+      keep = false;  // somebody else's file
+      log::warning("the packed weights are not kept for the next start: {}", mapped.error().message);
+    } else if (mapped.error().code != ErrorCode::not_found) {
+      log::warning("packing again: {}", mapped.error().message);
+    }
   }
   COHORT_TRY(memory.reserve(memory.size_));
   memory.place(weights, memory.memory_);
   memory.pack(weights, team, progress);
-  if (cache.mode == PackedCache::Mode::write || cache.mode == PackedCache::Mode::automatic) {
+  if (keep) {
     const auto wrote = write_packed_file(cache.file, header, {memory.memory_, memory.size_});
     if (!wrote && cache.mode == PackedCache::Mode::write) return tl::unexpected(wrote.error());
     if (!wrote) log::warning("the packed weights were not kept for the next start: {}", wrote.error().message);
@@ -188,6 +158,7 @@ void WeightMemory::pack(const std::vector<const Weight*>& weights, ThreadTeam& t
   for (const Weight* weight : weights) {
     const Matrix& matrix = matrices_.at(weight);
     if (!matrix.quantised) continue;
+    const SliceHold hold(*weight);
     const PackedWeight& packed = matrix.packed;
     const int64_t tiles = packed.experts * packed.tiles;
     const int64_t per_report = std::max<int64_t>(1, kReportBytes / packed.shape.tile_bytes);

@@ -10,6 +10,7 @@
 #include "cohort/error.h"
 #include "kernels/cpu/layout.h"
 #include "kernels/cpu/packed_file.h"
+#include "models/made_slices.h"
 #include "models/program.h"
 
 namespace cohort::cpu {
@@ -32,7 +33,8 @@ using PackProgress = std::function<void(uint64_t done, uint64_t total)>;
 class WeightMemory {
  public:
   /// Packs every quantised matrix that the program multiplies with, on all threads of the team. Pages of a mapped file
-  /// are given back to the operating system as soon as their matrix is packed, so that about one copy is resident.
+  /// are given back to the operating system as soon as their matrix is packed, and slices that have to be made exist
+  /// only meanwhile, so that about one copy is resident.
   /// With a cache, a packed file that fits is mapped instead, and nothing is packed. capacity when the packed weights
   /// do not fit into memory; what packed_file.h says when the file cannot be used or written.
   static Expected<WeightMemory> create(const Program& program, ThreadTeam& team, const PackProgress& progress,
@@ -57,7 +59,8 @@ class WeightMemory {
   std::unordered_map<const Weight*, Matrix> matrices_;
   std::byte* memory_ = nullptr;  // where they were packed
   size_t size_ = 0;
-  MappedTiles tiles_;  // or the file that they are mapped from
+  MappedTiles tiles_;             // or the file that they are mapped from
+  std::vector<SliceHold> holds_;  // of what is read where the model has it: float matrices and tables of tokens
 };
 
 }  // namespace cohort::cpu

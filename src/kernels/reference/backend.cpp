@@ -10,6 +10,7 @@
 #include "kernels/reference/attention.h"
 #include "kernels/reference/ops.h"
 #include "kv/cache.h"
+#include "models/made_slices.h"
 #include "numerics/functions.h"
 #include "numerics/reduce.h"
 
@@ -25,7 +26,12 @@ class ReferenceBackend final : public Backend {
         options_(options),
         team_(options.threads),
         floats_(program.values.size()),
-        routes_(program.values.size()) {}
+        routes_(program.values.size()) {
+    for (const Op& op : program.ops) {
+      for (const Weight* weight : matrices_of(op)) holds_.emplace_back(*weight);
+      if (const auto* embed = std::get_if<op::Embed>(&op.action)) holds_.emplace_back(*embed->table);
+    }
+  }
 
   std::string description() const override { return fmt::format("reference, {} threads", options_.threads); }
 
@@ -201,6 +207,7 @@ class ReferenceBackend final : public Backend {
   }
 
   const Program& program_;
+  std::vector<SliceHold> holds_;  // of every matrix
   ReferenceOptions options_;
   ThreadTeam team_;
   KvCache cache_;
