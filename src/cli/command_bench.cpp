@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
+#include "cli/failure.h"
 #include "cli/values.h"
 #include "engine/backend_choice.h"
 #include "engine/limits.h"
@@ -28,9 +29,8 @@ int run(Arguments& a) {
   if (a.bandwidth < 0 && !a.steps.engine.device.starts_with("cuda")) {
     const auto probes = probe_machine(a.steps.engine.threads > 0 ? a.steps.engine.threads : default_threads());
     if (!probes) {
-      fmt::print(stderr, "cohort bench steps: cannot measure the memory: {} (give --bandwidth)\n",
-                 probes.error().message);
-      return 1;
+      return failed("bench steps",
+                    fmt::format("cannot measure the memory: {} (give --bandwidth)", probes.error().message));
     }
     a.steps.bandwidth = probes->read_all * 1e9;
   }
@@ -39,10 +39,7 @@ int run(Arguments& a) {
     fmt::print(stderr, "{}{}{}", terminal ? "\r\033[K" : "", line, terminal ? "" : "\n");
   });
   if (terminal) fmt::print(stderr, "\r\033[K");
-  if (!report) {
-    fmt::print(stderr, "cohort bench steps: {}\n", report.error().message);
-    return 1;
-  }
+  if (!report) return failed("bench steps", report.error());
   fmt::print("{}", a.output == "csv" ? to_csv(*report) : a.output == "json" ? to_json(*report) : to_markdown(*report));
   return 0;
 }
@@ -53,6 +50,7 @@ void add_bench_steps_command(CLI::App& bench, int& exit_code) {
   auto a = std::make_shared<Arguments>();
   CLI::App* command = bench.add_subcommand("steps", "Speed of steps at each number of streams");
   add_engine_flags(*command, a->steps.engine);
+  command->remove_option(command->get_option("--streams"));  // --npl says how many
   command->add_option("--npp", a->steps.prompt_tokens, "Prompt tokens of each stream (also -npp)")
       ->check(whole_number(1, 1 << 24))
       ->type_name("N")

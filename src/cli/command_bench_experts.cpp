@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/expert_flags.h"
+#include "cli/failure.h"
 #include "cli/values.h"
 #include "engine/backend_choice.h"
 #include "measure/expert_bench.h"
@@ -21,23 +22,19 @@ struct Arguments {
   double bandwidth = -1;  // GB/s; below 0: measured
 };
 
-int failed(const std::string& message) {
-  fmt::print(stderr, "cohort bench experts: {}\n", message);
-  return 1;
-}
-
 int run(Arguments& a) {
   ExpertBenchOptions& o = a.bench;
   const auto isa = parse_isa(a.isa);
-  if (!isa) return failed(isa.error().message);
+  if (!isa) return failed("bench experts", isa.error());
   o.isa = *isa;
   if (o.threads == 0) o.threads = default_threads();
-  if (const auto checked = check_shape(o.shape); !checked) return failed(checked.error().message);
+  if (const auto checked = check_shape(o.shape); !checked) return failed("bench experts", checked.error());
   o.bandwidth = a.bandwidth * 1e9;
   if (a.bandwidth < 0) {
     const auto probes = probe_machine(o.threads);
     if (!probes)
-      return failed(fmt::format("cannot measure the machine: {} (give --bandwidth)", probes.error().message));
+      return failed("bench experts",
+                    fmt::format("cannot measure the machine: {} (give --bandwidth)", probes.error().message));
     o.bandwidth = probes->read_all * 1e9;
     for (const Probes::IntPeak& peak : probes->int8) {
       if (peak.isa <= o.isa) o.int8_peak = std::max(o.int8_peak, peak.all * 1e12);
@@ -48,7 +45,7 @@ int run(Arguments& a) {
     fmt::print(stderr, "{}{}{}", terminal ? "\r\033[K" : "", line, terminal ? "" : "\n");
   });
   if (terminal) fmt::print(stderr, "\r\033[K");
-  if (!report) return failed(report.error().message);
+  if (!report) return failed("bench experts", report.error());
   fmt::print("{}", a.output == "csv" ? to_csv(*report) : a.output == "json" ? to_json(*report) : to_markdown(*report));
   return 0;
 }

@@ -7,7 +7,9 @@
 #include <iostream>
 
 #include "cli/commands.h"
+#include "cli/failure.h"
 #include "cli/values.h"
+#include "formats/model_files.h"
 #include "measure/serve_bench.h"
 
 namespace cohort::cli {
@@ -18,11 +20,6 @@ struct Arguments {
   std::string format = "md", csv, plot;
 };
 
-int failed(std::string_view message) {
-  fmt::print(stderr, "cohort bench serve: {}\n", message);
-  return 1;
-}
-
 bool write(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
   file << text;
@@ -32,19 +29,28 @@ bool write(const std::string& path, const std::string& text) {
 
 int run(const Arguments& a) {
   const bool terminal = ::isatty(STDERR_FILENO) != 0;
+  for (const std::string& output : {a.csv, a.plot}) {
+    if (output.empty()) continue;
+    if (const auto checked = check_output_file(output, {}); !checked) return failed("bench serve", checked.error());
+  }
+  if (!a.csv.empty() && a.csv == a.plot) {
+    failed("bench serve", "--csv and --plot name one file: '" + a.csv + "'");
+    return kUsage;
+  }
   const auto levels = bench_server(a.bench, [terminal](std::string_view what) {
     fmt::print(stderr, "{}{}{}", terminal ? "\r\033[K" : "", what, terminal ? "" : "\n");
   });
   if (terminal) fmt::print(stderr, "\r\033[K");
-  if (!levels) return failed(levels.error().message);
+  if (!levels) return failed("bench serve", levels.error());
   std::cout << (a.format == "csv"    ? serve_bench_csv(*levels)
                 : a.format == "json" ? serve_bench_json(*levels)
                                      : serve_bench_markdown(*levels));
-  if (!a.csv.empty() && !write(a.csv, serve_bench_csv(*levels))) return failed("cannot write '" + a.csv + "'");
+  if (!a.csv.empty() && !write(a.csv, serve_bench_csv(*levels)))
+    return failed("bench serve", "cannot write '" + a.csv + "'");
   const std::string title =
       fmt::format("Decoding at {}, {} + {} tokens a request", a.bench.url, a.bench.prompt_tokens, a.bench.max_tokens);
   if (!a.plot.empty() && !write(a.plot, serve_bench_svg(*levels, title)))
-    return failed("cannot write '" + a.plot + "'");
+    return failed("bench serve", "cannot write '" + a.plot + "'");
   int32_t failures = 0;
   for (const ServeBenchLevel& level : *levels) {
     failures += level.failed;

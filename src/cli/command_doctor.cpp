@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/failure.h"
 #include "cli/values.h"
 #include "engine/limits.h"
 #include "measure/machine.h"
@@ -18,16 +19,11 @@ struct Arguments {
   bool json = false;
 };
 
-int failed(const std::string& message) {
-  fmt::print(stderr, "cohort doctor: {}\n", message);
-  return 1;
-}
-
 int run(const Arguments& arguments) {
   const auto topology = read_topology();
-  if (!topology) return failed(topology.error().message);
+  if (!topology) return failed("doctor", topology.error());
   const auto probes = probe_machine(arguments.threads == 0 ? topology->allowed : arguments.threads, arguments.repeats);
-  if (!probes) return failed(probes.error().message);
+  if (!probes) return failed("doctor", probes.error());
   fmt::print("{}", arguments.json ? to_json(*topology, *probes).dump(2) + "\n" : to_text(*topology, *probes));
   return 0;
 }

@@ -9,6 +9,7 @@
 #include "cli/failure.h"
 #include "cli/interrupt.h"
 #include "cli/values.h"
+#include "formats/model_files.h"
 #include "measure/importance.h"
 
 namespace cohort::cli {
@@ -28,6 +29,9 @@ int run(Arguments& a) {
   };
   a.options.cancelled = InterruptGuard::interrupted;
   Progress packing("loading", stderr, "%");
+  std::vector<std::filesystem::path> inputs = model_files(a.options.engine.model);
+  inputs.push_back(a.options.text);
+  if (const auto checked = check_output_file(a.output, inputs); !checked) return failed("imatrix", checked.error());
   const InterruptGuard guard;
   const auto report = collect_importance(a.options, [&](std::string_view, double fraction) {
     packing.update(static_cast<uint64_t>(fraction * 100), 100, "");

@@ -8,6 +8,7 @@
 
 #include "base/printable.h"
 #include "cli/commands.h"
+#include "cli/failure.h"
 #include "cli/values.h"
 #include "engine/limits.h"
 #include "measure/inspect_file.h"
@@ -26,29 +27,24 @@ struct Arguments {
 constexpr size_t kMessageBytes = 4000;
 constexpr size_t kJsonItems = 16;  // of an array, without --full
 
-int failed(const std::string& message) {
-  fmt::print(stderr, "cohort inspect: {}\n", printable(message, kMessageBytes));
-  return 1;
-}
-
 int print_key(const FileSummary& summary, const std::string& key) {
   auto found = std::find_if(summary.metadata.begin(), summary.metadata.end(),
                             [&](const auto& entry) { return entry.first == key; });
   if (found == summary.metadata.end())
-    return failed(fmt::format("'{}' has no metadata key '{}'", summary.path.string(), key));
+    return failed("inspect", fmt::format("'{}' has no metadata key '{}'", summary.path.string(), key));
   fmt::print("{}\n", value_text(found->second));
   return 0;
 }
 
 int run(const Arguments& arguments) {
   auto summary = summarise(arguments.path);
-  if (!summary) return failed(summary.error().message);
+  if (!summary) return failed("inspect", summary.error());
   if (!arguments.key.empty()) return print_key(*summary, arguments.key);
   // A file whose architecture this build cannot run is still worth looking at: then the reason stands where the figures
   // would.
   const auto running =
       summarise_run(arguments.path, arguments.context, arguments.streams, arguments.kv_type, arguments.program);
-  if (!running && (arguments.program || arguments.context != 0)) return failed(running.error().message);
+  if (!running && (arguments.program || arguments.context != 0)) return failed("inspect", running.error());
   if (arguments.json) {
     auto json = summary_json(*summary, arguments.full ? SIZE_MAX : kJsonItems);
     if (running) {

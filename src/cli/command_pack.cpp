@@ -12,6 +12,7 @@
 #include "cli/failure.h"
 #include "cli/values.h"
 #include "engine/limits.h"
+#include "formats/model_files.h"
 #include "kernels/cpu/backend.h"
 #include "models/model.h"
 
@@ -25,11 +26,13 @@ struct Arguments {
 
 Expected<void> pack(const Arguments& a) {
   const auto start = std::chrono::steady_clock::now();
+  const auto output = a.output.empty() ? cpu::default_packed_file(a.model) : a.output;
+  COHORT_TRY(check_output_file(output, model_files(a.model)));
   COHORT_ASSIGN(const auto model, Model::load(a.model));
   CpuOptions options;
   options.threads = a.threads;
   options.packed.mode = cpu::PackedCache::Mode::write;
-  options.packed.file = a.output.empty() ? cpu::default_packed_file(a.model) : a.output;
+  options.packed.file = output;
   COHORT_ASSIGN(options.packed.source, cpu::source_identity(a.model));
   const bool terminal = isatty(STDERR_FILENO) != 0;
   const auto backend = make_cpu_backend(model->program(), options, [&](uint64_t done, uint64_t total) {

@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
+#include "cli/failure.h"
 #include "cli/values.h"
 #include "measure/parity.h"
 #include "measure/soak.h"
@@ -42,10 +43,7 @@ bool passed(const Report& report) {
 template <class Report>
 int show(const tl::expected<Report, Error>& report, bool json) {
   if (::isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K");
-  if (!report) {
-    fmt::print(stderr, "cohort parity: {}\n", report.error().message);
-    return 1;
-  }
+  if (!report) return failed("parity", report.error());
   fmt::print("{}", json ? to_json(*report) : to_text(*report));
   return passed(*report) ? 0 : 1;
 }
@@ -56,13 +54,17 @@ int run(Arguments& a) {
     fmt::print(stderr, "{}{}{}", terminal ? "\r\033[K" : "", line, terminal ? "" : "\n");
   };
   if (a.only_experts) {
+    if (!a.parity.engine.model.empty()) {
+      failed("parity", "--experts takes no model (-m): its weights are random");
+      return kUsage;
+    }
     a.experts.gate_up = expand(a.experts.gate_up, a.experts.hidden);
     a.experts.down = expand(a.experts.down, a.experts.inner);
     return show(check_expert_parity(a.experts, progress), a.json);
   }
   if (a.parity.engine.model.empty()) {
-    fmt::print(stderr, "cohort parity: a model (-m FILE) is needed, or --experts\n");
-    return 2;
+    failed("parity", "a model (-m FILE) is needed, or --experts");
+    return kUsage;
   }
   if (a.soak_seconds > 0) {
     SoakOptions options;
@@ -103,8 +105,8 @@ void add_parity_command(CLI::App& app, int& exit_code) {
                    "each are compared with the same request alone, and memory must not grow")
       ->check(CLI::PositiveNumber)
       ->type_name("SECONDS");
-  command->add_flag("--experts", a->only_experts,
-                    "The pass over the experts alone, with random weights, without a model");
+  CLI::Option* only_experts = command->add_flag(
+      "--experts", a->only_experts, "The pass over the experts alone, with random weights, without a model");
   ExpertParityOptions& e = a->experts;
   command->add_option("--gate-up", e.gate_up, "With --experts: types of gate and up, or all")
       ->delimiter(',')
@@ -126,6 +128,10 @@ void add_parity_command(CLI::App& app, int& exit_code) {
   command->add_option("--top-k", e.top_k, "With --experts: experts of a token")
       ->check(whole_number(1, 65536))
       ->capture_default_str();
+  for (const char* option : {"--gate-up", "--down", "--tokens", "--hidden", "--inter", "--expert-count", "--top-k"})
+    command->get_option(option)->needs(only_experts);
+  for (const char* option : {"--soak", "--tokens-each", "--reference-tokens", "--no-reference"})
+    command->get_option(option)->excludes(only_experts);
   command->add_flag("--json", a->json, "Report as JSON");
   command->callback([a, &exit_code] { exit_code = run(*a); });
 }

@@ -9,6 +9,7 @@
 #include "cli/failure.h"
 #include "cli/interrupt.h"
 #include "cli/values.h"
+#include "formats/model_files.h"
 #include "measure/perplexity.h"
 
 namespace cohort::cli {
@@ -26,6 +27,12 @@ int run(Arguments& a) {
   };
   a.options.cancelled = InterruptGuard::interrupted;
   Progress packing("loading", stderr, "%");
+  if (!a.options.save_base.empty()) {
+    std::vector<std::filesystem::path> inputs = model_files(a.options.engine.model);
+    inputs.push_back(a.options.text);
+    if (const auto checked = check_output_file(a.options.save_base, inputs); !checked)
+      return failed("perplexity", checked.error());
+  }
   const InterruptGuard guard;
   const auto report = measure_perplexity(a.options, [&](std::string_view, double fraction) {
     packing.update(static_cast<uint64_t>(fraction * 100), 100, "");

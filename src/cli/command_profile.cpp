@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
+#include "cli/failure.h"
 #include "cli/values.h"
 #include "engine/backend_choice.h"
 #include "engine/limits.h"
@@ -21,18 +22,13 @@ struct Arguments {
   std::string output = "md";
 };
 
-int failed(const std::string& message) {
-  fmt::print(stderr, "cohort profile: {}\n", message);
-  return 1;
-}
-
 int run(Arguments& a) {
   const EngineOptions& engine = a.profile.engine;
-  if (const auto checked = check_options(engine); !checked) return failed(checked.error().message);
+  if (const auto checked = check_options(engine); !checked) return failed("profile", checked.error());
   const auto isa = parse_isa(engine.isa);
-  if (!isa) return failed(isa.error().message);
+  if (!isa) return failed("profile", isa.error());
   const auto probes = probe_machine(engine.threads > 0 ? engine.threads : default_threads());
-  if (!probes) return failed(fmt::format("cannot measure the machine: {}", probes.error().message));
+  if (!probes) return failed("profile", fmt::format("cannot measure the machine: {}", probes.error().message));
   a.profile.bandwidth = probes->read_all * 1e9;
   a.profile.float_peak = probes->fma_all * 1e9;
   for (const Probes::IntPeak& peak : probes->int8) {
@@ -43,7 +39,7 @@ int run(Arguments& a) {
     fmt::print(stderr, "{}{}{}", terminal ? "\r\033[K" : "", line, terminal ? "" : "\n");
   });
   if (terminal) fmt::print(stderr, "\r\033[K");
-  if (!report) return failed(report.error().message);
+  if (!report) return failed("profile", report.error());
   fmt::print("{}", a.output == "json"   ? to_json(*report)
                    : a.output == "html" ? to_html(*report)
                                         : to_markdown(*report));
@@ -57,6 +53,7 @@ void add_profile_command(CLI::App& app, int& exit_code) {
   CLI::App* command =
       app.add_subcommand("profile", "Where the time of steps goes, by operation and layer, and what bounds it");
   add_engine_flags(*command, a->profile.engine);
+  command->remove_option(command->get_option("--streams"));  // --batch says how many
   command->add_option("-B,--batch", a->profile.streams, "Numbers of streams, separated by commas")
       ->delimiter(',')
       ->check(whole_number(1, kMaxStreams))

@@ -10,6 +10,7 @@
 #include "cli/chat.h"
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
+#include "cli/failure.h"
 #include "cli/interrupt.h"
 #include "cli/prompts.h"
 #include "cli/run_streams.h"
@@ -29,11 +30,6 @@ struct Arguments {
   RunOptions run;
   int64_t seed = -1;  // below 0: random
 };
-
-int failed(const Error& error) {
-  fmt::print(stderr, "cohort run: {}\n", error.message);
-  return 1;
-}
 
 int continue_prompts(Engine& engine, const TextModel& text, const RunOptions& options,
                      const std::vector<std::string>& prompts) {
@@ -57,7 +53,7 @@ int continue_prompts(Engine& engine, const TextModel& text, const RunOptions& op
     });
     if (totals) view.finish();
   }
-  if (!totals) return failed(totals.error());
+  if (!totals) return failed("run", totals.error());
   int exit_code = InterruptGuard::interrupted() ? kInterruptedExit : 0;
   for (size_t i = 0; i < streams.size(); ++i) {
     if (streams[i].error.empty()) continue;
@@ -76,18 +72,19 @@ int continue_prompts(Engine& engine, const TextModel& text, const RunOptions& op
 int run(Arguments& a) {
   const InterruptGuard guard(InterruptGuard::Mode::end_at_once);
   const auto prompts = collect_prompts(a.prompts);
-  if (!prompts) return failed(prompts.error());
+  if (!prompts) return failed("run", prompts.error());
   for (const std::string& note : prompts->notes) fmt::print(stderr, "note: {}\n", printable(note, kNoteBytes));
   a.run.sampling.seed = a.seed >= 0 ? static_cast<uint64_t>(a.seed) : std::random_device{}();
   if (a.prompts.copies > 0) a.engine.max_streams = a.prompts.copies;
   // A prompt of a run is read once and continued once: the context need not be what the model could hold.
-  const auto engine = load_engine("run", a.engine);
-  if (engine == nullptr) return 1;
-  const auto text = load_text_model(engine->model());
-  if (!text) return failed(text.error());
-  if (prompts->texts.empty()) return chat(*engine, *text, a.run);
+  const auto loaded = load_engine(a.engine);
+  if (!loaded) return failed("run", loaded.error());
+  Engine& engine = **loaded;
+  const auto text = load_text_model(engine.model());
+  if (!text) return failed("run", text.error());
+  if (prompts->texts.empty()) return chat(engine, *text, a.run);
   InterruptGuard::set(InterruptGuard::Mode::ask);
-  return continue_prompts(*engine, *text, a.run, prompts->texts);
+  return continue_prompts(engine, *text, a.run, prompts->texts);
 }
 
 }  // namespace

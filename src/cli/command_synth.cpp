@@ -9,8 +9,10 @@
 
 #include "base/memory.h"
 #include "cli/commands.h"
+#include "cli/failure.h"
 #include "cli/values.h"
 #include "engine/limits.h"
+#include "formats/model_files.h"
 #include "measure/synth.h"
 
 namespace cohort::cli {
@@ -18,6 +20,8 @@ namespace {
 
 int run(SynthOptions& options) {
   using Clock = std::chrono::steady_clock;
+  if (const auto checked = check_output_file(options.output, {options.config}); !checked)
+    return failed("synth", checked.error());
   if (options.threads == 0) options.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   const bool terminal = isatty(STDERR_FILENO) != 0;
   const auto start = Clock::now();
@@ -32,8 +36,7 @@ int run(SynthOptions& options) {
   const auto size = synthesise(options);
   if (terminal && shown >= 0) fmt::print(stderr, "\n");
   if (!size) {
-    fmt::print(stderr, "cohort synth: {}\n", size.error().message);
-    return 1;
+    return failed("synth", size.error());
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   fmt::print("{}: {}, {:.1f} s, {:.2f} GB/s\n", options.output.string(), format_bytes(static_cast<double>(*size)),

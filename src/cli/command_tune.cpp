@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "cli/expert_flags.h"
+#include "cli/failure.h"
 #include "cli/values.h"
 #include "engine/backend_choice.h"
 #include "measure/tune.h"
@@ -22,35 +23,34 @@ struct Arguments {
   bool reset = false, dry_run = false;
 };
 
-int failed(const std::string& message) {
-  fmt::print(stderr, "cohort tune: {}\n", message);
-  return 1;
-}
-
 int run(Arguments& a) {
   const auto isa = parse_isa(a.isa);
-  if (!isa) return failed(isa.error().message);
+  if (!isa) return failed("tune", isa.error());
   a.tune.isa = *isa;
   if (a.tune.threads == 0) a.tune.threads = default_threads();
   const std::filesystem::path path = tuning_path(tuning_key(a.tune.isa, a.tune.threads));
-  if (path.empty() && !a.dry_run) return failed("neither XDG_CACHE_HOME nor HOME is set, so nothing can be remembered");
+  if (path.empty() && !a.dry_run)
+    return failed("tune", "neither XDG_CACHE_HOME nor HOME is set, so nothing can be remembered");
   if (a.reset) {
     std::error_code error;
     const bool removed = std::filesystem::remove(path, error);
-    if (error) return failed(fmt::format("cannot remove {}: {}", path.string(), error.message()));
+    if (error) return failed("tune", fmt::format("cannot remove {}: {}", path.string(), error.message()));
     fmt::print("{} {}\n", removed ? "removed" : "there was no", path.string());
     return 0;
+  }
+  if (!a.dry_run) {
+    if (const auto checked = prepare_tuning(path); !checked) return failed("tune", checked.error());
   }
   const bool terminal = ::isatty(STDERR_FILENO) != 0;
   const auto report = tune(a.tune, [&](const std::string& line) {
     fmt::print(stderr, "{}{}{}", terminal ? "\r\033[K" : "", line, terminal ? "" : "\n");
   });
   if (terminal) fmt::print(stderr, "\r\033[K");
-  if (!report) return failed(report.error().message);
+  if (!report) return failed("tune", report.error());
   fmt::print("{}", a.output == "json" ? to_json(*report) : to_markdown(*report));
   if (a.dry_run) return 0;
   const auto saved = save_tuning(path, report->key, report->choices());
-  if (!saved) return failed(saved.error().message);
+  if (!saved) return failed("tune", saved.error());
   fmt::print(stderr, "saved to {}; every start with {} and {} threads reads it\n", path.string(),
              isa_name(report->key.isa), report->key.threads);
   return 0;

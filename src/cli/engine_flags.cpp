@@ -133,20 +133,17 @@ std::string kv_note(const EngineOptions& options, const Capacity& capacity) {
                      capacity.pages, capacity.page_positions);
 }
 
-std::unique_ptr<Engine> load_engine(const char* command, const EngineOptions& options) {
+Expected<std::unique_ptr<Engine>> load_engine(const EngineOptions& options) {
   const bool terminal = ::isatty(STDERR_FILENO) != 0;
   const auto progress = [&](std::string_view what, double fraction) {
     if (terminal) fmt::print(stderr, "\r\033[K{} {:3.0f}%", what, fraction * 100);
   };
   auto engine = Engine::create(options, progress);
   if (terminal) fmt::print(stderr, "\r\033[K");
-  if (!engine) {
-    fmt::print(stderr, "cohort {}: {}\n", command, engine.error().message);
-    return nullptr;
-  }
+  if (!engine) return engine;
   if (const std::string note = kv_note(options, (*engine)->capacity()); !note.empty())
     fmt::print(stderr, "note: {}\n", note);
-  return std::move(*engine);
+  return engine;
 }
 
 }  // namespace cohort::cli

@@ -21,8 +21,7 @@ void add_sampling_flags(CLI::App& command, SamplingParams& params);
 /// What became of --kv-positions when it is no whole number of pages; else empty.
 std::string kv_note(const EngineOptions& options, const Capacity& capacity);
 
-/// Loads with a progress bar on a terminal; on failure prints the error as "cohort COMMAND: ..." and returns null.
-/// Notes go to stderr.
-std::unique_ptr<Engine> load_engine(const char* command, const EngineOptions& options);
+/// Loads with a progress bar on a terminal. Notes go to stderr.
+Expected<std::unique_ptr<Engine>> load_engine(const EngineOptions& options);
 
 }  // namespace cohort::cli

@@ -7,9 +7,15 @@
 
 namespace cohort::cli {
 
+int failed(const char* command, std::string_view message) {
+  fmt::print(stderr, "cohort {}: {}\n", command, printable(message, kMessageBytes));
+  return kFailure;
+}
+
 int failed(const char* command, const Error& error) {
-  fmt::print(stderr, "cohort {}: {}\n", command, printable(error.message, kMessageBytes));
-  return error.code == ErrorCode::cancelled ? kInterruptedExit : 1;
+  failed(command, error.message);
+  if (error.code == ErrorCode::cancelled) return kInterruptedExit;
+  return error.code == ErrorCode::invalid_argument ? kUsage : kFailure;
 }
 
 }  // namespace cohort::cli

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <string_view>
+
 namespace cohort::cli {
 namespace {
 
@@ -20,7 +22,21 @@ extern "C" void on_signal(int signal) {
   ::_exit(128 + signal);
 }
 
+extern "C" void on_bus_error(int signal) {
+  constexpr std::string_view kText =
+      "cohort: a file that is mapped into memory became shorter or cannot be read any more (a model or packed weights, "
+      "rewritten or on a failing disk?): stopped\n";
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kText.data(), kText.size());
+  ::_exit(128 + signal);
+}
+
 }  // namespace
+
+void explain_bus_errors() {
+  struct sigaction action {};
+  action.sa_handler = on_bus_error;
+  ::sigaction(SIGBUS, &action, nullptr);
+}
 
 InterruptGuard::InterruptGuard(Mode mode) : terminate_(mode == Mode::ask) {
   set(mode);

@@ -5,6 +5,10 @@
 
 namespace cohort::cli {
 
+/// A mapped file that becomes shorter, or whose disk fails, ends the process where it is read: from now on with a
+/// message that says so.
+void explain_bus_errors();
+
 /// Exit code of a command that SIGINT ended, as a shell reports such a process.
 inline constexpr int kInterruptedExit = 130;
 

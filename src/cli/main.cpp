@@ -12,6 +12,8 @@
 #include "base/printable.h"
 #include "cli/command_tune.h"
 #include "cli/commands.h"
+#include "cli/failure.h"
+#include "cli/interrupt.h"
 #include "numerics/version.h"
 
 namespace {
@@ -46,20 +48,18 @@ std::string command_names(const CLI::App& app) {
   return names;
 }
 
-// What a command returns is 0 or kFailure, or 130 when Ctrl-C ended it.
-constexpr int kFailure = 1;
-constexpr int kUsage = 2;  // the command line cannot be understood
-
 }  // namespace
 
 int main(int argc, char** argv) {
   using namespace cohort;
+  using cli::kFailure, cli::kUsage;
   CLI::App app{"Cohort: mixture-of-experts language models for several streams at once", "cohort"};
   app.set_version_flag("--version", std::string("cohort " COHORT_VERSION ", numerics version ") +
                                         std::to_string(numerics::kNumericsVersion));
   app.require_subcommand(1);
   app.footer("Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130 ended by Ctrl-C.");
   int exit_code = 0;
+  cli::explain_bus_errors();
   cli::add_run_command(app, exit_code);
   cli::add_serve_command(app, exit_code);
   cli::add_bench_command(app, exit_code);

@@ -16,7 +16,7 @@ Expected<std::string> read_utf8(const char* flag, const std::string& path) {
   if (!text) return fail(text.error().code, "{}: {}", flag, text.error().message);
   const std::string where = first_invalid_byte(*text);
   if (!where.empty()) {
-    return fail(ErrorCode::invalid_argument, "{}: '{}' is not UTF-8: {} belongs to no character; {}", flag, path, where,
+    return fail(ErrorCode::corrupt, "{}: '{}' is not UTF-8: {} belongs to no character; {}", flag, path, where,
                 kUtf8Fix);
   }
   return text;
@@ -28,7 +28,7 @@ Expected<void> add_file(const std::string& path, Prompts& out) {
   if (text.ends_with('\n')) text.pop_back();
   if (text.ends_with('\r')) text.pop_back();
   if (text.empty())
-    return fail(ErrorCode::invalid_argument, "-f: '{}' is empty; a prompt needs at least one character", path);
+    return fail(ErrorCode::corrupt, "-f: '{}' is empty; a prompt needs at least one character", path);
   const auto returns = std::ranges::count(text, '\r');
   if (returns > 0) {
     out.notes.push_back(fmt::format(
@@ -70,7 +70,7 @@ Expected<void> add_lines(const std::string& path, Prompts& out) {
     out.texts.push_back(unescaped(line));
   }
   if (out.texts.size() == before)
-    return fail(ErrorCode::invalid_argument, "--prompts: '{}' holds no prompt; put one on each line", path);
+    return fail(ErrorCode::corrupt, "--prompts: '{}' holds no prompt; put one on each line", path);
   return {};
 }
 

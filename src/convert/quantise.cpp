@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/result.h"
+#include "formats/model_files.h"
 #include "base/thread_team.h"
 #include "convert/encode.h"
 #include "convert/plan.h"
@@ -50,7 +51,9 @@ Expected<std::vector<Override>> compile_overrides(const QuantiseOptions& options
 class Quantiser {
  public:
   Quantiser(const gguf::File& file, fs::path output, const QuantiseOptions& options)
-      : file_(file), output_(std::move(output)), options_(options) {}
+      : file_(file), inputs_(model_files(file.path())), output_(std::move(output)), options_(options) {
+    if (!options.importance.empty()) inputs_.push_back(options.importance);
+  }
 
   Expected<QuantiseReport> run() {
     if (!options_.importance.empty()) {
@@ -260,13 +263,9 @@ class Quantiser {
   }
 
   Expected<void> check_room(const fs::path& path, uint64_t needed) const {
+    COHORT_TRY(check_output_file(path, inputs_));
     std::error_code error;
     const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-    if (!fs::is_directory(folder, error))
-      return fail(ErrorCode::not_found, "the folder '{}' does not exist", folder.string());
-    if (fs::equivalent(path, file_.path(), error)) {
-      return fail(ErrorCode::invalid_argument, "'{}' is the file that is read; choose another output", path.string());
-    }
     const auto space = fs::space(folder, error);
     if (!error && space.available < needed) {
       return fail(ErrorCode::capacity, "'{}' needs {} bytes, but only {} are free in '{}'", path.string(), needed,
@@ -313,6 +312,7 @@ class Quantiser {
   }
 
   const gguf::File& file_;
+  std::vector<fs::path> inputs_;  // what is read, and so never written
   fs::path output_;
   const QuantiseOptions& options_;
   MixModel model_;

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/result.h"
+#include "formats/model_files.h"
 
 namespace cohort {
 namespace {
@@ -67,6 +68,13 @@ std::filesystem::path tuning_path(const TuningKey& key) {
   return folder / "cohort" / fmt::format("tuning-{}-{}.json", isa_name(key.isa), key.threads);
 }
 
+Expected<void> prepare_tuning(const std::filesystem::path& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path.parent_path(), error);
+  if (error) return fail(ErrorCode::io, "cannot make the folder {}: {}", path.parent_path().string(), error.message());
+  return check_output_file(path, {});
+}
+
 Expected<void> save_tuning(const std::filesystem::path& path, const TuningKey& key,
                            const std::vector<TuningChoice>& choices) {
   nlohmann::ordered_json json{{"version", kVersion},
@@ -80,9 +88,7 @@ Expected<void> save_tuning(const std::filesystem::path& path, const TuningKey& k
                                {"interleave", c.tuning.interleave},
                                {"job_bytes", c.tuning.job_bytes}});
   }
-  std::error_code error;
-  std::filesystem::create_directories(path.parent_path(), error);
-  if (error) return fail(ErrorCode::io, "cannot make the folder {}: {}", path.parent_path().string(), error.message());
+  COHORT_TRY(prepare_tuning(path));
   COHORT_ASSIGN(auto writer, AtomicFileWriter::create(path));
   const std::string text = json.dump(1) + "\n";
   COHORT_TRY(writer.write(std::as_bytes(std::span(text))));

@@ -30,6 +30,8 @@ struct TuningChoice {
 /// Where choices are kept: cohort/tuning-ISA-THREADS.json below $XDG_CACHE_HOME or ~/.cache; empty when neither is set.
 std::filesystem::path tuning_path(const TuningKey& key);
 
+/// Makes the folder, and says now whether save_tuning() could write.
+Expected<void> prepare_tuning(const std::filesystem::path& path);
 Expected<void> save_tuning(const std::filesystem::path& path, const TuningKey& key,
                            const std::vector<TuningChoice>& choices);
 

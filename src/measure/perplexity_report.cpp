@@ -27,7 +27,7 @@ std::string to_text(const PerplexityReport& r) {
   const DivergenceReport& d = *r.divergence;
   out += fmt::format("than the base {} nats more ({} unlikely tokens left out)\n", with_error(d.nll_difference, 5),
                      d.unresolved);
-  out += fmt::format("KL divergence {} nats; median {:.5f}, 90% {:.5f}, 99% {:.5f}, max {:.4f}\n", with_error(d.kl, 5),
+  out += fmt::format("KL divergence {} nats; median {:.5f}, 90% {:.5f}, 99% {:.5f}, max {:.5f}\n", with_error(d.kl, 5),
                      d.median, d.percentile_90, d.percentile_99, d.max);
   out += fmt::format("same top      {:.2f}% ± {:.2f}%\n", 100 * d.same_top.mean, 100 * d.same_top.error);
   out += fmt::format("p(token)      {:+.3f}% ± {:.3f}%, RMS {:.3f}%\n", 100 * d.probability_change.mean,

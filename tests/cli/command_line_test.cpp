@@ -77,6 +77,71 @@ TEST(CommandLine, ValuesAreRefusedWithFlagValueAndLimits) {
   }
 }
 
+TEST(CommandLine, NothingThatIsReadIsWritten) {
+  const TestFolder folder;
+  namespace fs = std::filesystem;
+  const fs::path model = folder / "m.gguf";
+  fs::copy_file(kTiny, model);
+  const fs::path text = folder.write("t.txt", std::string(4000, 'a'));
+  const fs::path config = folder.write("c.json", "{}");
+  const auto size = fs::file_size(model);
+  const std::string m = model.string(), t = text.string(), c = config.string();
+  const std::string importance = (folder / "importance.gguf").string();
+  ASSERT_EQ(run({"imatrix", "-m", m, "-f", t, "-o", importance, "-c", "64", "--windows", "1"}).code, 0);
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{"pack", "-m", m, "-o", m},
+                                             {"quantize", m, m, "q8_0"},
+                                             {"quantize", m, importance, "q8_0", "--imatrix", importance},
+                                             {"imatrix", "-m", m, "-f", t, "-o", m},
+                                             {"imatrix", "-m", m, "-f", t, "-o", t},
+                                             {"perplexity", "-m", m, "-f", t, "--save-base", t},
+                                             {"perplexity", "-m", m, "-f", t, "--save-base", m},
+                                             {"synth", "--config", c, "--type", "q8_0", "-o", c}}) {
+    const Result result = run(command);
+    EXPECT_EQ(result.code, 2) << command[0];
+    EXPECT_TRUE(says(result.err, "is a file that is read; choose another output")) << command[0];
+  }
+  EXPECT_EQ(fs::file_size(model), size);
+  EXPECT_EQ(fs::file_size(text), 4000U);
+  EXPECT_EQ(fs::file_size(config), 2U);
+}
+
+// Before the work, not after it: the model and the text need not even be there.
+TEST(CommandLine, OutputsAreCheckedFirst) {
+  const std::string nowhere = "/no/such/folder/out";
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{"pack", "-m", "x", "-o", nowhere},
+                                             {"imatrix", "-m", "x", "-f", "y", "-o", nowhere},
+                                             {"perplexity", "-m", "x", "-f", "y", "--save-base", nowhere},
+                                             {"synth", "--config", "qwen3-moe-mini", "--type", "q8_0", "-o", nowhere},
+                                             {"bench", "serve", "--csv", nowhere}}) {
+    const Result result = run(command);
+    EXPECT_EQ(result.code, 1) << command[0];
+    EXPECT_TRUE(says(result.err, "the folder '/no/such/folder' does not exist")) << command[0];
+  }
+  const TestFolder folder;
+  const std::string one = (folder / "x").string();
+  EXPECT_TRUE(says(run({"bench", "serve", "--csv", one, "--plot", one}).err, "--csv and --plot name one file"));
+}
+
+TEST(CommandLine, AForeignFileIsNotReplacedByPackedWeights) {
+  const TestFolder folder;
+  namespace fs = std::filesystem;
+  fs::copy_file(kTiny, folder / "m.gguf");
+  const fs::path foreign = folder.write("m.gguf.packed", "my notes");
+  const Result result = run({"run", "-m", (folder / "m.gguf").string(), "-p", "Hi", "-n", "2", "--packed", "auto"});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(fs::file_size(foreign), 8U);
+}
+
+TEST(CommandLine, OptionsThatDoNotGoTogetherAreRefused) {
+  EXPECT_EQ(run({"parity", "--experts", "-m", "x"}).code, 2);
+  EXPECT_EQ(run({"parity", "-m", "x", "--gate-up", "q4_0"}).code, 2);
+  EXPECT_EQ(run({"parity", "--experts", "--soak", "1"}).code, 2);
+  EXPECT_EQ(run({"bench", "steps", "-m", "x", "-np", "2"}).code, 2);
+  EXPECT_EQ(run(tiny({"-c", "1"})).code, 2);
+}
+
 TEST(CommandLine, ZeroThreadsMeanAllCores) {
   TestFolder folder;
   const auto synth = [&](const std::string& name, const std::string& threads) {
@@ -94,7 +159,7 @@ TEST(CommandLine, KvPositionsInWholePages) {
   const Result whole = run(tiny({"-p", "Hi", "-n", "1", "-c", "64", "--kv-positions", "128"}));
   EXPECT_FALSE(says(whole.err, "became"));
   const Result bench = run({"bench", "steps", "-m", kTiny, "--bandwidth", "0", "--kv-positions", "64"});
-  EXPECT_EQ(bench.code, 1);
+  EXPECT_EQ(bench.code, 2);
   EXPECT_TRUE(says(bench.err, "(--kv-positions) are given, 64"));
 }
 

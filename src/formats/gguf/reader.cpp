@@ -394,6 +394,7 @@ Expected<void> place(const std::string& file, std::span<const std::byte> data, u
 }  // namespace
 
 Expected<ParsedFile> parse(std::span<const std::byte> bytes, const std::string& file) {
+  if (bytes.empty()) return fail(ErrorCode::corrupt, "'{}' is empty", file);
   Cursor cursor(bytes, file);
   ParsedFile parsed;
   COHORT_ASSIGN(parsed.version, read_version(cursor));
