@@ -27,8 +27,7 @@ Expected<void> add_file(const std::string& path, Prompts& out) {
   // Editors end files so; nobody means it.
   if (text.ends_with('\n')) text.pop_back();
   if (text.ends_with('\r')) text.pop_back();
-  if (text.empty())
-    return fail(ErrorCode::corrupt, "-f: '{}' is empty; a prompt needs at least one character", path);
+  if (text.empty()) return fail(ErrorCode::corrupt, "-f: '{}' is empty; a prompt needs at least one character", path);
   const auto returns = std::ranges::count(text, '\r');
   if (returns > 0) {
     out.notes.push_back(fmt::format(

@@ -6,12 +6,12 @@
 #include <system_error>
 
 #include "base/result.h"
-#include "formats/model_files.h"
 #include "base/thread_team.h"
 #include "convert/encode.h"
 #include "convert/plan.h"
 #include "formats/gguf/gguf.h"
 #include "formats/imatrix/imatrix.h"
+#include "formats/model_files.h"
 
 namespace cohort {
 namespace {
