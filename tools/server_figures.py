@@ -185,9 +185,9 @@ def cost_of_connections(a, queued):
                 others = []
                 if with_others:
                     body = json.dumps({"prompt": server.prompt(8, 5), "max_tokens": 1}).encode()
-                    text = (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                    text = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                             b"Content-Length: %d\r\n\r\n" % len(body) + body) if queued else (
-                                b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+                                b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
                     for _ in range(a.queued if queued else a.idle):
                         s = socket.create_connection((server.host, server.port))
                         s.sendall(text)

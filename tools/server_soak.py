@@ -57,7 +57,7 @@ def request_bytes(server, rng, stream=None, tokens=None):
     if rng.random() < 0.1:
         body["grammar"] = "root ::= [a-z ]{1,60}"
     text = json.dumps(body).encode()
-    return (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    return (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
             b"Content-Length: %d\r\n\r\n" % len(text)) + text
 
 
@@ -144,10 +144,10 @@ def noise(server, rng):
             elif kind == 1:
                 s.sendall(b"GET / HTTP/1.1\r\n" + b"X: " + b"y" * 40000 + b"\r\n\r\n")
             elif kind == 2:
-                s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                           b"Content-Length: 99999999999\r\n\r\n{")
             else:
-                s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                           b"Content-Length: 9\r\n\r\n[[[[[[[[[")
             s.shutdown(socket.SHUT_WR)
             answer = read_all(s)
@@ -236,7 +236,7 @@ def main():
     idle = []
     for _ in range(a.idle):
         s = server.connect()
-        s.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        s.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         idle.append(s)
     alive = sum(s.recv(4096).startswith(b"HTTP/1.1 200") for s in idle)
     for s in idle[::2]:

@@ -5,9 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "base/printable.h"
 #include "base/result.h"
 #include "models/model.h"
 #include "numerics/version.h"
+#include "server/access.h"
 #include "server/generation.h"
 #include "server/openai/fields.h"
 #include "server/openai/request_extras.h"
@@ -31,23 +33,6 @@ void respond_error(const Ex& exchange, int status, std::string_view message,
 void respond_json(const Ex& exchange, const Expected<ordered_json>& result) {
   if (!result) return respond_error(exchange, status_of(result.error()), result.error().message);
   exchange->respond({200, "application/json", dump(*result), {}});
-}
-
-/// Compares in a time that depends only on the lengths.
-bool same_secret(std::string_view a, std::string_view b) {
-  if (a.size() != b.size()) return false;
-  unsigned difference = 0;
-  for (size_t i = 0; i < a.size(); ++i)
-    difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
-  return difference == 0;
-}
-
-bool authorised(const Service& service, const HttpRequest& request) {
-  const std::string& key = service.options().api_key;
-  if (key.empty()) return true;
-  constexpr std::string_view kBearer = "Bearer ";
-  const std::string_view given = request.authorization;
-  return given.starts_with(kBearer) && same_secret(given.substr(kBearer.size()), key);
 }
 
 Expected<json> parse_body(const HttpRequest& request) {
@@ -262,18 +247,18 @@ std::string_view type_of(std::string_view name) {
   return "image/svg+xml";
 }
 
-bool respond_asset(const Ex& exchange, std::string_view path) {
-  const std::string_view name = path == "/" ? "index.html" : path.substr(1);
-  for (const Asset& asset : assets()) {
-    if (asset.name != name) continue;
-    exchange->respond({200,
-                       std::string(type_of(name)),
-                       std::string(asset.bytes),
-                       {{"Cache-Control", "no-cache"},
-                        {"Content-Security-Policy", "default-src 'self'; frame-ancestors 'none'; base-uri 'none'"}}});
-    return true;
-  }
-  return false;
+const Asset* find_asset(std::string_view path) {
+  const std::string_view name = path == "/" ? "index.html" : path.substr(std::min<size_t>(path.size(), 1));
+  const auto found = std::ranges::find(assets(), name, &Asset::name);
+  return found == assets().end() ? nullptr : &*found;
+}
+
+void respond_asset(const Ex& exchange, const Asset& asset) {
+  exchange->respond({200,
+                     std::string(type_of(asset.name)),
+                     std::string(asset.bytes),
+                     {{"Cache-Control", "no-cache"},
+                      {"Content-Security-Policy", "default-src 'self'; frame-ancestors 'none'; base-uri 'none'"}}});
 }
 
 struct Route {
@@ -303,13 +288,6 @@ constexpr std::array kRoutes{
     Route{"POST", "/v1/chat/completions", [](const auto& ready, const Ex& e) { generate(ready, Api::chat, e); }},
 };
 
-bool is_json(std::string_view content_type) {
-  std::string_view type = content_type.substr(0, content_type.find(';'));
-  while (type.ends_with(' ')) type.remove_suffix(1);
-  constexpr std::string_view kJson = "application/json";
-  return std::ranges::equal(type, kJson, [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a + 32 : a) == b; });
-}
-
 void preflight(const Service& service, const Ex& exchange) {
   std::vector<std::pair<std::string, std::string>> headers{{"Allow", "GET, HEAD, POST, OPTIONS"}};
   if (!service.options().cors_origin.empty()) {
@@ -320,30 +298,47 @@ void preflight(const Service& service, const Ex& exchange) {
   exchange->respond({204, "text/plain", "", std::move(headers)});
 }
 
+void wrong_method(const Ex& exchange, std::string_view path, std::string_view method) {
+  const std::string allow = method == "GET" ? "GET, HEAD" : std::string(method);
+  respond_error(exchange, 405, fmt::format("{} needs {}", path, method), {{"Allow", allow}});
+}
+
 }  // namespace
 
 void handle(Service& service, const Ex& exchange) {
+  constexpr size_t kShown = 100;
   const HttpRequest& request = exchange->request();
+  if (!host_allowed(service.options(), request.host)) {
+    const std::string name = printable(request.host, kShown);
+    return respond_error(
+        exchange, 403,
+        fmt::format("the request's Host is '{0}', a name that this server does not go by; use localhost "
+                    "or an address, or start the server with --allowed-host {0}",
+                    name.substr(0, name.rfind(':'))));
+  }
   if (request.method == "OPTIONS") return preflight(service, exchange);
-  if (request.method == "GET" && request.path == "/health") return health(service, exchange);
-  if (request.method == "GET" && respond_asset(exchange, request.path)) return;
+  if (request.path == "/health") {
+    return request.method == "GET" ? health(service, exchange) : wrong_method(exchange, request.path, "GET");
+  }
+  if (const Asset* asset = find_asset(request.path)) {
+    return request.method == "GET" ? respond_asset(exchange, *asset) : wrong_method(exchange, request.path, "GET");
+  }
   const auto route = std::ranges::find_if(kRoutes, [&](const Route& r) { return r.path == request.path; });
   if (route == kRoutes.end()) {
-    return respond_error(exchange, 404, fmt::format("there is nothing at {}", text::repair_utf8(request.path)));
+    return respond_error(exchange, 404, fmt::format("there is nothing at {}", printable(request.path, kShown)));
   }
-  if (!authorised(service, request)) {
+  if (!authorised(service.options(), request)) {
     return respond_error(exchange, 401, "the API key is missing or wrong; send 'Authorization: Bearer KEY'",
                          {{"WWW-Authenticate", "Bearer"}});
   }
-  if (request.method != route->method) {
-    return respond_error(exchange, 405, fmt::format("{} needs {}", route->path, route->method),
-                         {{"Allow", std::string(route->method)}});
-  }
+  if (request.method != route->method) return wrong_method(exchange, route->path, route->method);
   // Pages of other sites cannot send this type without asking first, so they cannot use a server on loopback.
   if (request.method == "POST" && !is_json(request.content_type))
     return respond_error(exchange, 415, "the body must be JSON; send 'Content-Type: application/json'");
   const auto ready = service.ready();
   if (!ready) return respond_error(exchange, 503, "the model is being loaded; see /health", {{"Retry-After", "1"}});
+  if (service.draining && request.method == "POST")
+    return respond_error(exchange, 503, "the server is shutting down", {{"Retry-After", "1"}});
   route->call(ready, exchange);
 }
 

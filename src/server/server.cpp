@@ -5,6 +5,7 @@
 
 #include "base/result.h"
 #include "models/model.h"
+#include "server/access.h"
 #include "server/api.h"
 
 namespace cohort::server {
@@ -42,7 +43,9 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Expected<std::unique_ptr<Server>> Server::start(const ServerOptions& options, const ProgressCallback& progress) {
   auto impl = std::make_unique<Impl>();
   impl->options = options;
-  impl->service = std::make_unique<Service>(options.service);
+  ServiceOptions service_options = options.service;
+  service_options.check_host = is_loopback(options.http.host) || !service_options.allowed_hosts.empty();
+  impl->service = std::make_unique<Service>(std::move(service_options));
   HttpOptions http = options.http;
   if (!options.service.cors_origin.empty()) {
     http.extra_headers = "Access-Control-Allow-Origin: " + options.service.cors_origin + "\r\nVary: Origin\r\n";
@@ -94,12 +97,12 @@ Expected<bool> Server::wait_ready(std::chrono::milliseconds timeout) {
 void Server::drain() {
   impl_->service->draining = true;
   if (const auto ready = impl_->service->ready()) ready->loop->drain();
-  impl_->http->stop_accepting();
+  impl_->http->drain();
 }
 
 bool Server::drained() const {
   const auto ready = impl_->service->ready();
-  return (ready == nullptr || ready->loop->idle()) && impl_->http->connections() == 0;
+  return (ready == nullptr || ready->loop->idle()) && impl_->http->drained();
 }
 
 }  // namespace cohort::server

@@ -33,9 +33,9 @@ class Server {
   std::shared_ptr<const Ready> ready() const;
   size_t connections() const;
 
-  /// No new requests; those in flight go on.
+  /// New requests are refused (503); those in flight go on.
   void drain();
-  /// True when all answers have been sent and read.
+  /// After drain(): all requests that came before it are answered, and their clients have read that or gone.
   bool drained() const;
 
  private:

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cohort/engine.h"
 #include "server/constraints.h"
@@ -19,6 +20,10 @@ struct ServiceOptions {
   std::string api_key;      // empty: none is asked for
   std::string cors_origin;  // empty: browsers may use the server only from its own page
   std::string alias;        // the model's name in the API; empty: its own
+  /// Requests must name the server by an address, as localhost, or by one of `allowed_hosts` (* is any name). start()
+  /// sets it when the server listens on loopback only, or when there are such names.
+  bool check_host = false;
+  std::vector<std::string> allowed_hosts;
   size_t queue_limit = 256;
   double bandwidth = 0;  // GB/s that the device reads from memory, for the share of the roofline; 0: not known
 };

@@ -203,6 +203,44 @@ TEST_F(ApiTest, PathsMethodsAndTypesAreChecked) {
   EXPECT_EQ(client.read().status, 415);
   client.post("/tokenize", R"({"content":"a"})", "Application/JSON; charset=utf-8");
   EXPECT_EQ(client.read().status, 200) << "the connection is kept";
+  for (const char* path : {"/health", "/", "/v1/models"}) {
+    for (const char* method : {"POST", "DELETE", "BREW"}) {
+      client.send(std::string(method) + " " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
+      const Answer answer = client.read();
+      EXPECT_EQ(answer.status, 405) << method << " " << path;
+      EXPECT_EQ(answer.headers.at("allow"), "GET, HEAD");
+    }
+  }
+  client.send("GET http://localhost/health?x=1 HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_EQ(client.read().json()["status"], "ok") << "a target in absolute form";
+  client.send("GET HTTP://localhost HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_EQ(client.read().headers.at("content-type"), "text/html; charset=utf-8");
+}
+
+TEST_F(ApiTest, NamesOfOtherSitesAreRefusedOnLoopback) {
+  const auto status = [&](const std::string& head) {
+    Client client(server_->port());
+    client.send(head + "\r\n");
+    return client.read().status;
+  };
+  for (const char* host :
+       {"localhost", "LocalHost:8080", "localhost.:80", "127.0.0.1", "127.0.0.1:99", "[::1]:8080", "10.0.0.7"})
+    EXPECT_EQ(status("GET /health HTTP/1.1\r\nHost: " + std::string(host) + "\r\n"), 200) << host;
+  for (const char* host :
+       {"evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", "[evil]"})
+    EXPECT_EQ(status("GET /health HTTP/1.1\r\nHost: " + std::string(host) + "\r\n"), 403) << host;
+  EXPECT_EQ(status("GET http://evil.example/health HTTP/1.1\r\nHost: localhost\r\n"), 403);
+  EXPECT_EQ(status("GET /health HTTP/1.1\r\n"), 400) << "HTTP/1.1 needs a Host";
+  EXPECT_EQ(status("GET /health HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n"), 400);
+  EXPECT_EQ(status("GET /health HTTP/1.0\r\n"), 200);
+  ServerOptions options;
+  options.service.allowed_hosts = {"Box.local"};
+  const TestServer named(options);
+  for (const auto& [host, expected] : {std::pair{"box.local:80", 200}, {"other.local", 403}}) {
+    Client client(named.port());
+    client.send("GET /health HTTP/1.1\r\nHost: " + std::string(host) + "\r\n\r\n");
+    EXPECT_EQ(client.read().status, expected) << host;
+  }
 }
 
 TEST(ApiKey, IsAskedForAndCompared) {
@@ -212,6 +250,8 @@ TEST(ApiKey, IsAskedForAndCompared) {
   EXPECT_EQ(server.get("/v1/models").status, 401);
   EXPECT_EQ(server.get("/v1/models", "Authorization: Bearer secreT\r\n").status, 401);
   EXPECT_EQ(server.get("/v1/models", "Authorization: Bearer secret\r\n").status, 200);
+  EXPECT_EQ(server.get("/v1/models", "Authorization: bearer secret\r\n").status, 200);
+  EXPECT_EQ(server.get("/v1/models", "Authorization: Basic secret\r\n").status, 401);
   EXPECT_EQ(server.get("/health").status, 200);
 }
 
@@ -225,26 +265,41 @@ TEST(Cors, IsOffUnlessAnOriginIsNamed) {
   const TestServer server(options);
   EXPECT_EQ(server.get("/health").headers.at("access-control-allow-origin"), "https://example.org");
   Client client(server.port());
-  client.send("OPTIONS /v1/completions HTTP/1.1\r\nHost: x\r\nOrigin: https://example.org\r\n\r\n");
+  client.send("OPTIONS /v1/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: https://example.org\r\n\r\n");
   const Answer preflight = client.read();
   EXPECT_EQ(preflight.headers.at("access-control-allow-headers"), "Authorization, Content-Type");
 }
 
 TEST(Drain, FinishesWhatRunsAndRefusesTheRest) {
   const TestServer server;
-  Client client(server.port());
+  Client client(server.port()), idle(server.port());
+  idle.get("/health");
+  EXPECT_EQ(idle.read().status, 200);
   json request = completion("a long story", 400);
   request["stream"] = true;
   client.post("/v1/completions", request.dump());
   while (server.view().running.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   server.server->drain();
+  // New connections and kept ones hear of it, and end.
+  Client fresh(server.port());
+  for (Client* other : {&idle, &fresh}) {
+    other->post("/v1/completions", completion("too late", 3).dump());
+    const Answer refused = other->read();
+    EXPECT_EQ(refused.status, 503) << refused.body;
+    EXPECT_TRUE(refused.headers.contains("retry-after"));
+    EXPECT_EQ(refused.headers.at("connection"), "close");
+    EXPECT_TRUE(other->closed_within(5000));
+  }
+  const Answer health = server.get("/health");
+  EXPECT_EQ(health.status, 503);
+  EXPECT_EQ(health.json()["status"], "draining");
   const Answer answer = client.read();
   EXPECT_EQ(answer.status, 200);
   EXPECT_EQ(events_of(answer.body).back(), "[DONE]");
   EXPECT_TRUE(client.closed_within(5000));
+  const Client unused(server.port());  // connections without a request keep nobody waiting
   for (int i = 0; i < 100 && !server.server->drained(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_TRUE(server.server->drained());
-  EXPECT_THROW(Client(server.port()).get("/health"), std::runtime_error);
 }
 
 TEST(Loading, FailsWithTheReason) {

@@ -42,6 +42,8 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
+  /// Ends the sending side only.
+  void finish_sending() { ::shutdown(fd_, SHUT_WR); }
   void close() {
     if (fd_ >= 0) ::close(fd_);
     fd_ = -1;
@@ -61,12 +63,13 @@ class Client {
     return true;
   }
   bool post(std::string_view path, std::string_view body, std::string_view type = "application/json") {
-    std::string head = "POST " + std::string(path) + " HTTP/1.1\r\nHost: x\r\nContent-Type: " + std::string(type) +
+    std::string head = "POST " + std::string(path) +
+                       " HTTP/1.1\r\nHost: localhost\r\nContent-Type: " + std::string(type) +
                        "\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n";
     return send(head + std::string(body));
   }
   bool get(std::string_view path, std::string_view headers = "") {
-    return send("GET " + std::string(path) + " HTTP/1.1\r\nHost: x\r\n" + std::string(headers) + "\r\n");
+    return send("GET " + std::string(path) + " HTTP/1.1\r\nHost: localhost\r\n" + std::string(headers) + "\r\n");
   }
 
   /// The next answer; status 0 when the connection ends before it is complete.

@@ -155,10 +155,10 @@ TEST_F(FaultTest, HugeBodiesAndHeadersAreRefused) {
   client.post("/v1/completions", std::string(300000, 'x'));
   EXPECT_EQ(client.read().status, 413);
   Client announced(server_->port());  // and sends nothing of it
-  announced.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n");
+  announced.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n");
   EXPECT_EQ(announced.read().status, 413);
   Client chunked(server_->port());
-  chunked.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+  chunked.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
   for (int i = 0; i < 8; ++i) chunked.send("10000\r\n" + std::string(0x10000, 'x') + "\r\n");
   EXPECT_EQ(chunked.read().status, 413);
   Client header(server_->port());
@@ -243,13 +243,14 @@ TEST_F(FaultTest, ClientsThatVanishBeforeTheirPromptIsRead) {
   }
   Client half(server_->port());
   half.send(
-      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{");
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+      "500\r\n\r\n{");
   half.close();
 }
 
 TEST_F(FaultTest, StalledBodiesAndIdleConnectionsEnd) {
   Client stalled(server_->port());
-  stalled.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{\"prom");
+  stalled.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{\"prom");
   EXPECT_TRUE(stalled.closed_within(3000));
   Client idle(server_->port());
   idle.get("/health");
@@ -299,11 +300,61 @@ TEST_F(FaultTest, Http10AndExpectAreServed) {
   EXPECT_EQ(events_of(all).back(), "[DONE]");
   Client expecting(server_->port());
   expecting.send(
-      "POST /tokenize HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Type: application/json\r\n"
+      "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Type: application/json\r\n"
       "Content-Length: 15\r\n\r\n");
   EXPECT_TRUE(expecting.read_until("\r\n\r\n").starts_with("HTTP/1.1 100"));
   expecting.send(R"({"content":"a"})");
   EXPECT_EQ(expecting.read().status, 200);
+}
+
+TEST_F(FaultTest, CodingsThatAreNotServedAreRefusedAndNothingBehindThemIsRead) {
+  const auto answers = [](const std::string& head) {
+    Client client(server_->port());
+    client.send(head + "\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    const int first = client.read().status;
+    return std::pair{first, client.read().status};
+  };
+  const std::string post = "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+  // What would be the body is a request by itself; it must not be taken for one.
+  EXPECT_EQ(answers(post + "Transfer-Encoding: gzip\r\n"), std::pair(501, 0));
+  EXPECT_EQ(answers(post + "Transfer-Encoding: gzip, chunked\r\n"), std::pair(501, 0));
+  EXPECT_EQ(answers(post + "Transfer-Encoding: identity\r\n"), std::pair(501, 0));
+  EXPECT_EQ(answers(post + "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n"), std::pair(501, 0));
+  EXPECT_EQ(answers(post + "Transfer-Encoding: gzip\r\nContent-Length: 5\r\n").second, 0);
+  EXPECT_EQ(answers(post + "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n"), std::pair(400, 0));
+  EXPECT_EQ(answers("POST /tokenize HTTP/1.0\r\nTransfer-Encoding: chunked\r\n"), std::pair(400, 0));
+  EXPECT_EQ(answers(post + "Content-Encoding: gzip\r\nContent-Length: 5\r\n"), std::pair(415, 0));
+  EXPECT_EQ(answers(post + "Expect: foo\r\nContent-Length: 5\r\n"), std::pair(417, 0));
+  Client chunked(server_->port());
+  chunked.send(post +
+               "Transfer-Encoding: Chunked\r\nContent-Encoding: identity\r\n\r\nf\r\n{\"content\":\"a\"}\r\n0\r\n\r\n");
+  EXPECT_EQ(chunked.read().status, 200);
+}
+
+TEST_F(FaultTest, ClientsThatOnlyEndTheirSendingAreAnswered) {
+  json request = long_stream();
+  request["max_tokens"] = 200;
+  Client streamed(server_->port()), whole(server_->port()), old(server_->port()), piped(server_->port());
+  streamed.post("/v1/completions", request.dump());
+  request["stream"] = false;
+  whole.post("/v1/completions", request.dump());
+  const std::string body = request.dump();
+  old.send("POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: " +
+           std::to_string(body.size()) + "\r\n\r\n" + body);
+  piped.post("/v1/completions", body);
+  piped.post("/tokenize", R"({"content":"a"})");
+  for (Client* client : {&streamed, &whole, &old, &piped}) client->finish_sending();
+  std::string answer = whole.read_until("\r\n\r\n");
+  if (answer.starts_with("HTTP/1.1 100")) answer = whole.read_until("\r\n\r\n");
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 200")) << answer;
+  EXPECT_NE(whole.read_bytes(1 << 20).find("\"finish_reason\":\"length\""), std::string::npos);
+  const Answer stream = streamed.read();
+  EXPECT_EQ(stream.status, 200);
+  EXPECT_TRUE(stream.body.ends_with("data: [DONE]\n\n"));
+  EXPECT_EQ(old.read().status, 200);
+  std::string both = piped.read_bytes(1 << 20);
+  EXPECT_NE(both.find("text_completion"), std::string::npos);
+  EXPECT_NE(both.find("{\"tokens\":"), std::string::npos) << both;
 }
 
 /// Bytes of memory that this process has resident.

@@ -8,6 +8,7 @@
 #include <boost/beast/http/read.hpp>
 
 #include "base/log.h"
+#include "server/http/request_head.h"
 #include "server/openai/response.h"
 
 namespace cohort::server {
@@ -46,17 +47,12 @@ Connection::Connection(asio::ip::tcp::socket socket, ConnectionContext& context)
 }
 
 Connection::~Connection() {
+  no_longer_busy();
   --context_.open;
 }
 
 void Connection::start() {
   post([this] { read_header(); });
-}
-
-void Connection::close_if_idle() {
-  post([this] {
-    if (waiting_) close();
-  });
 }
 
 void Connection::post(std::function<void()> task) {
@@ -68,7 +64,6 @@ void Connection::dispatch(std::function<void()> task) {
 }
 
 void Connection::read_header() {
-  if (context_.closing) return close();
   waiting_ = true;
   parser_.emplace();
   parser_->header_limit(static_cast<uint32_t>(context_.options.header_limit));
@@ -91,8 +86,8 @@ void Connection::header_read(Code code) {
   }
   if (code) return refuse(400, fmt::format("the request is not HTTP/1.1: {}", code.message()));
   waiting_ = false;
-  const auto expect = parser_->get()[http::field::expect];
-  if (!beast::iequals(expect, "100-continue")) return read_body();
+  if (const auto refusal = refusal_of(parser_->get())) return refuse(refusal->status, refusal->message);
+  if (parser_->get().count(http::field::expect) == 0) return read_body();
   static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
   stream_.expires_after(context_.options.write_timeout);
   asio::async_write(stream_, asio::buffer(kContinue.data(), kContinue.size()), [self = self()](Code error, size_t) {
@@ -130,12 +125,9 @@ void Connection::refuse(int status, std::string_view message) {
 
 void Connection::dispatch() {
   auto message = parser_->release();
-  const std::string target = to_string(message.target());
-  const size_t question = target.find('?');
   request_ = {};
   request_.method = to_string(message.method_string());
-  request_.path = target.substr(0, question);
-  if (question != std::string::npos) request_.query = target.substr(question + 1);
+  read_target(message, request_);
   request_.content_type = to_string(message[http::field::content_type]);
   request_.authorization = to_string(message[http::field::authorization]);
   request_.body = std::move(message.body());
@@ -144,7 +136,11 @@ void Connection::dispatch() {
   head_only_ = request_.method == "HEAD";
   if (head_only_) request_.method = "GET";
   answering_ = true;
-  complete_ = false;
+  complete_ = streaming_ = false;
+  // In this order: who sees no busy connection after it has set `closing` has seen all that count.
+  busy_ = true;
+  ++context_.busy;
+  if (context_.closing) no_longer_busy();
   const std::shared_ptr<Exchange> exchange = shared_from_this();
   watch();
   context_.handler(exchange);
@@ -162,11 +158,38 @@ void Connection::watch() {
       if (self->complete_) return self->next_request();
       return self->watch();
     }
-    if (self->answering_) return self->gone();
-    // The answer was complete and is still being written, or the next request is due.
-    self->keep_alive_ = false;
-    if (self->complete_) self->close();
+    const bool ended = code == asio::error::eof;
+    if (self->answering_) return ended ? self->half_closed() : self->gone();
+    // The answer was complete and is still being written, or the next request is due: it may have been read already.
+    if (self->complete_) return ended ? self->next_request() : self->close();
+    if (!ended) self->keep_alive_ = false;
   });
+}
+
+/// The client sends no more: it has gone, or it only waits for the answer. What it gets now tells, because a client
+/// that has gone answers it with a reset: a comment of the stream, or one of the interim answers that every client of
+/// HTTP/1.1 has to skip. Clients of HTTP/1.0 know none and are answered on trust.
+void Connection::half_closed() {
+  static constexpr std::string_view kInterim = "HTTP/1.1 100 Continue\r\n\r\n";
+  if (streaming_) {
+    write(":\n\n");
+  } else if (chunked_ && !writing_) {
+    Code code;
+    stream_.socket().write_some(asio::buffer(kInterim.data(), kInterim.size()), code);
+    if (code) return gone();
+  }
+  if (closed_ || !answering_) return;
+  watching_ = true;
+  stream_.socket().async_wait(asio::socket_base::wait_error, [self = self()](Code) {
+    self->watching_ = false;
+    if (self->closed_) return;
+    if (self->complete_) return self->next_request();
+    if (self->answering_) self->gone();
+  });
+}
+
+void Connection::no_longer_busy() {
+  if (std::exchange(busy_, false)) --context_.busy;
 }
 
 void Connection::gone() {
@@ -180,6 +203,7 @@ void Connection::close() {
   if (closed_) return;
   closed_ = true;
   waiting_ = false;
+  no_longer_busy();
   Code ignored;
   stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
   stream_.close();
@@ -215,6 +239,7 @@ void Connection::respond(HttpResponse response) {
 void Connection::begin_stream(std::string_view content_type) {
   if (!answering_) return;
   if (!chunked_ || context_.closing) keep_alive_ = false;
+  streaming_ = true;
   std::string out = head(200, content_type);
   out += "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n";
   if (chunked_) out += "Transfer-Encoding: chunked\r\n";
@@ -302,6 +327,7 @@ void Connection::answered() {
 void Connection::next_request() {
   complete_ = false;
   if (!keep_alive_) return linger();
+  no_longer_busy();
   read_header();
 }
 

@@ -22,7 +22,8 @@ struct ConnectionContext {
   HttpOptions options;
   HttpHandler handler;
   std::atomic<size_t> open{0};
-  std::atomic<bool> closing{false};  // no further requests on any connection
+  std::atomic<bool> closing{false};  // every answer is its connection's last one
+  std::atomic<size_t> busy{0};       // connections with a request from before `closing` that is not answered and read
 };
 
 /// Everything runs on the strand of the socket. States: reading a request -> answering (the handler has it; the socket
@@ -32,8 +33,6 @@ class Connection final : public Exchange {
   Connection(boost::asio::ip::tcp::socket socket, ConnectionContext& context);
   ~Connection() override;
   void start();
-  /// Ends the connection if it waits for a request. Callable from any thread.
-  void close_if_idle();
 
   const HttpRequest& request() const override { return request_; }
   void respond(HttpResponse response) override;
@@ -54,6 +53,8 @@ class Connection final : public Exchange {
   void refuse(int status, std::string_view message);
   void dispatch();
   void watch();
+  void half_closed();
+  void no_longer_busy();
   void send(std::string bytes);
   void flush();
   void answered();
@@ -72,6 +73,8 @@ class Connection final : public Exchange {
   bool waiting_ = true;     // for a request
   bool answering_ = false;  // the handler has a request and has not completed its answer
   bool watching_ = false;   // a read is outstanding while answering
+  bool streaming_ = false;  // the head of a streamed answer has been sent
+  bool busy_ = false;       // counts in the context's `busy`
   bool writing_ = false, closed_ = false, complete_ = false;
   std::deque<std::string> unsent_;
   size_t unsent_bytes_ = 0;

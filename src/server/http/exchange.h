@@ -14,6 +14,7 @@ struct HttpRequest {
   std::string method;  // "GET"
   std::string path;    // without the query
   std::string query;
+  std::string host;  // as the request names it, with its port; empty when it does not (HTTP/1.0)
   std::string content_type, authorization;
   std::string body;
 };

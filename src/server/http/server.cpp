@@ -6,7 +6,6 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -21,9 +20,7 @@ using asio::ip::tcp;
 
 struct HttpServer::Impl {
   ConnectionContext context;
-  std::mutex mutex;
-  std::vector<std::weak_ptr<Connection>> connections;  // guarded; the expired ones are dropped now and then
-  asio::io_context io;                                 // destroyed first: its pending operations hold the connections
+  asio::io_context io;  // destroyed first: its pending operations hold the connections
   // A connection whose client has gone waits for the engine with no operation pending: when nothing is accepted any
   // more, the threads have to stay for it.
   asio::executor_work_guard<asio::io_context::executor_type> work{io.get_executor()};
@@ -78,14 +75,7 @@ void HttpServer::Impl::add(tcp::socket socket) {
     log::warning("a connection is refused: {} are open, the limit", context.open.load());
     return;  // the socket closes
   }
-  auto connection = std::make_shared<Connection>(std::move(socket), context);
-  {
-    const std::scoped_lock lock(mutex);
-    if (connections.size() >= 64 && connections.size() > 2 * context.open)
-      std::erase_if(connections, [](const auto& weak) { return weak.expired(); });
-    connections.push_back(connection);
-  }
-  connection->start();
+  std::make_shared<Connection>(std::move(socket), context)->start();
 }
 
 HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -125,17 +115,12 @@ size_t HttpServer::connections() const {
   return impl_->context.open;
 }
 
-void HttpServer::stop_accepting() {
+void HttpServer::drain() {
   impl_->context.closing = true;
-  asio::post(impl_->strand, [impl = impl_.get()] {
-    boost::system::error_code ignored;
-    impl->acceptor.close(ignored);
-    impl->retry.cancel();
-  });
-  const std::scoped_lock lock(impl_->mutex);
-  for (const auto& weak : impl_->connections) {
-    if (const auto connection = weak.lock()) connection->close_if_idle();
-  }
+}
+
+bool HttpServer::drained() const {
+  return impl_->context.busy == 0;
 }
 
 }  // namespace cohort::server

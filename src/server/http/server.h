@@ -39,8 +39,10 @@ class HttpServer {
   size_t connections() const;
   /// Runs `task` on a thread of the server, after those given before it.
   void post(std::function<void()> task);
-  /// Accepts no more; connections that wait for a request are closed, the others after their answer.
-  void stop_accepting();
+  /// From now on every answer is its connection's last one. New connections are still accepted: the handler tells them.
+  void drain();
+  /// After drain(): the requests that came before it are answered, and their clients have read that or gone.
+  bool drained() const;
   /// Ends the threads; Exchange::post may still be called, but nothing it is given runs any more.
   void stop();
 
