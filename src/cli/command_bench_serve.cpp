@@ -10,6 +10,7 @@
 #include "cli/failure.h"
 #include "cli/values.h"
 #include "formats/model_files.h"
+#include "measure/http_stream.h"
 #include "measure/serve_bench.h"
 
 namespace cohort::cli {
@@ -69,7 +70,13 @@ void add_bench_serve_command(CLI::App& bench, int& exit_code) {
   CLI::App* command =
       bench.add_subcommand("serve", "Speed of an OpenAI-compatible server at each number of clients, as they see it");
   ServeBenchOptions& o = a->bench;
-  command->add_option("--url", o.url, "The server")->type_name("URL")->capture_default_str();
+  command->add_option("--url", o.url, "The server")
+      ->type_name("URL")
+      ->check([](const std::string& url) {
+        const auto address = parse_url(url);
+        return address ? std::string() : address.error().message;
+      })
+      ->capture_default_str();
   command->add_option("--model", o.model, "Name of the model, for servers that ask for one")->type_name("NAME");
   command->add_option("--api-key", o.api_key, "Key, for servers that ask for one")
       ->type_name("KEY")

@@ -7,17 +7,21 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
 #include "cli/values.h"
 #include "measure/machine.h"
 #include "models/model.h"
+#include "server/access.h"
 #include "server/server.h"
 
 namespace cohort::cli {
 namespace {
 
 using namespace std::chrono_literals;
+
+constexpr size_t kShownBytes = 80;
 
 /// The signals that end the server; every thread is started with them blocked, and only wait_signal() takes them.
 sigset_t ending_signals() {
@@ -41,12 +45,18 @@ std::string human(double bytes) {
                                         : fmt::format("{:.0f} MiB", bytes / kUnit / kUnit);
 }
 
+/// The host of a URL that leads to what listens on `host`.
+std::string reachable_host(const std::string& host) {
+  if (host == "0.0.0.0") return "127.0.0.1";
+  if (host == "::") return "[::1]";
+  return host.find(':') == std::string::npos ? host : "[" + host + "]";
+}
+
 void print_start(const server::Server& server, const server::ServerOptions& o) {
   const auto ready = server.ready();
   const Engine& engine = ready->loop->engine();
   const Capacity c = ready->loop->view().capacity;
-  const std::string address = o.http.host == "0.0.0.0" || o.http.host == "::" ? "127.0.0.1" : o.http.host;
-  const std::string url = fmt::format("http://{}:{}", address, server.port());
+  const std::string url = fmt::format("http://{}:{}", reachable_host(o.http.host), server.port());
   fmt::print("{} on {}\n", ready->name, engine.description());
   fmt::print("{} streams, {} positions each; {} KV pages of {} positions ({}), weights {}\n", c.max_streams, c.context,
              c.pages, c.page_positions, human(static_cast<double>(c.page_bytes) * c.pages),
@@ -144,8 +154,21 @@ void add_serve_command(CLI::App& app, int& exit_code) {
                    "Site whose pages may use the server from a browser, or * (default: only the server's own page)")
       ->type_name("ORIGIN")
       ->check([](const std::string& origin) {
-        return origin.find_first_of("\r\n") == std::string::npos ? std::string() : "an origin is one line";
+        return server::is_origin(origin)
+                   ? std::string()
+                   : fmt::format(
+                         "'{}' is neither * nor an origin such as https://example.org:8443, in lower case and "
+                         "without a path",
+                         printable(origin, kShownBytes));
       });
+  command
+      ->add_option("--allowed-host", o->service.allowed_hosts,
+                   "Names by which clients may call a server that listens on loopback, besides localhost and addresses "
+                   "(*: any name); with them, other names are refused on every address")
+      ->type_name("NAME,NAME,...")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(not_empty());
   command->add_option("--queue", o->service.queue_limit, "Streams that may wait beside those that run; more get a 503")
       ->check(whole_number(0, 1 << 30))
       ->type_name("N")

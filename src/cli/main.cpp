@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 
@@ -48,6 +49,34 @@ std::string command_names(const CLI::App& app) {
   return names;
 }
 
+/// The environment variable that gave the flag `name` its value; empty when the command line did, or nothing.
+std::string variable_behind(const CLI::App& app, const std::string& name, const std::vector<std::string>& arguments) {
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string& variable = option->get_envname();
+    if (variable.empty() || !option->check_name(name) || std::getenv(variable.c_str()) == nullptr) continue;
+    const bool given = std::ranges::any_of(arguments, [&](const std::string& argument) {
+      return argument.starts_with('-') && option->check_name(argument.substr(0, argument.find('=')));
+    });
+    if (!given) return variable;
+  }
+  for (const CLI::App* command : commands(app)) {
+    if (!command->parsed()) continue;
+    if (const std::string variable = variable_behind(*command, name, arguments); !variable.empty()) return variable;
+  }
+  return {};
+}
+
+/// What is wrong with the command line. A bad value that an environment variable gave is that variable's, not its
+/// flag's.
+int exit_with(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& arguments) {
+  const std::string message = error.what();
+  if (const size_t colon = message.find(": "); message.starts_with('-') && colon != std::string::npos) {
+    const std::string variable = variable_behind(app, message.substr(0, colon), arguments);
+    if (!variable.empty()) return app.exit(CLI::ValidationError(variable, message.substr(colon + 2)));
+  }
+  return app.exit(error);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -80,11 +109,12 @@ int main(int argc, char** argv) {
                command_names(app));
     return kUsage;
   }
+  const std::vector<std::string> arguments = with_two_dashes(argc, argv);
   try {
-    app.parse(with_two_dashes(argc, argv));
+    app.parse(std::vector<std::string>(arguments));
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsage;  // 0: --help and --version
-  } catch (const std::exception& error) {      // of the standard library: a full disk behind stdout, no memory left
+    return exit_with(app, error, arguments) == 0 ? 0 : kUsage;  // 0: --help and --version
+  } catch (const std::exception& error) {  // of the standard library: a full disk behind stdout, no memory left
     std::fprintf(stderr, "cohort: %s\n", error.what());
     return kFailure;
   }

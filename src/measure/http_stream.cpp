@@ -1,14 +1,17 @@
 #include "measure/http_stream.h"
 
+#include <algorithm>
 #include <boost/asio/connect.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
+#include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "base/json.h"
+#include "base/printable.h"
 #include "base/result.h"
 
 namespace cohort {
@@ -18,6 +21,12 @@ namespace http = boost::beast::http;
 using Clock = std::chrono::steady_clock;
 
 namespace {
+
+constexpr size_t kShownUrl = 200;
+
+bool is_host_character(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-' || c == '_';
+}
 
 /// A chunk with a choice and neither usage nor error. Within a JSON string a quote follows a backslash, so that these
 /// names with both of their quotes are keys. Parsing every chunk would take the processor from a server beside us.
@@ -52,23 +61,55 @@ Expected<void> take_events(std::string_view text, size_t& at, StreamedAnswer& an
 
 }  // namespace
 
+std::string ServerAddress::authority() const {
+  const std::string name = host.find(':') == std::string::npos ? host : "[" + host + "]";
+  return port == "80" ? name : name + ":" + port;
+}
+
 Expected<ServerAddress> parse_url(const std::string& url) {
+  const auto wrong = [&](std::string_view why) {
+    return fail(ErrorCode::invalid_argument, "the URL '{}' {}; expected http://HOST:PORT or http://HOST:PORT/v1",
+                printable(url, kShownUrl), why);
+  };
   constexpr std::string_view kScheme = "http://";
-  if (!url.starts_with(kScheme))
-    return fail(ErrorCode::invalid_argument, "--url is '{}'; expected http://HOST:PORT", url);
+  if (!url.starts_with(kScheme)) return wrong("does not begin with http://");
   std::string rest = url.substr(kScheme.size());
   ServerAddress address;
-  if (const size_t slash = rest.find('/'); slash != std::string::npos) {
-    address.base = rest.substr(slash);
-    rest.resize(slash);
+  if (const size_t end = rest.find_first_of("/?#"); end != std::string::npos) {
+    address.base = rest.substr(end);
+    rest.resize(end);
+    if (address.base.find_first_of("?#") != std::string::npos) return wrong("has more than a path");
     while (address.base.ends_with('/')) address.base.pop_back();
-    if (address.base.ends_with("/v1")) address.base.resize(address.base.size() - 3);
+    constexpr std::string_view kApi = "/v1";
+    if (address.base.ends_with(kApi)) {
+      address.base.resize(address.base.size() - kApi.size());
+    } else if (!address.base.empty()) {
+      return wrong("has a path that does not end in /v1");
+    }
   }
-  const size_t colon = rest.rfind(':');
-  address.host = rest.substr(0, colon);
-  address.port = colon == std::string::npos ? "80" : rest.substr(colon + 1);
-  if (address.host.empty() || address.port.empty())
-    return fail(ErrorCode::invalid_argument, "--url is '{}'; expected http://HOST:PORT", url);
+  const bool bracketed = rest.starts_with('[');
+  const size_t host_end = bracketed ? rest.find(']') : rest.find(':');
+  if (bracketed && host_end == std::string::npos) return wrong("has no ] behind its address");
+  address.host = bracketed ? rest.substr(1, host_end - 1) : rest.substr(0, host_end);
+  rest = host_end == std::string::npos ? "" : rest.substr(host_end + (bracketed ? 1 : 0));
+  boost::system::error_code code;
+  if (bracketed) {
+    asio::ip::make_address_v6(address.host, code);
+    if (code) return wrong("has no address of IPv6 between its brackets");
+  } else if (address.host.empty() || !std::ranges::all_of(address.host, is_host_character)) {
+    return wrong("names no host");
+  }
+  if (rest.empty()) {
+    address.port = "80";
+    return address;
+  }
+  address.port = rest.substr(1);
+  int number = 0;
+  const char* end = address.port.data() + address.port.size();
+  const auto [at, error] = std::from_chars(address.port.data(), end, number);
+  constexpr int kMaxPort = 65535;
+  if (rest[0] != ':' || error != std::errc() || at != end || number < 1 || number > kMaxPort)
+    return wrong("has a port that is no number from 1 to 65535 (an address of IPv6 needs brackets)");
   return address;
 }
 
@@ -86,7 +127,7 @@ Expected<StreamedAnswer> stream_completion(const ServerAddress& address, const s
   socket.set_option(asio::ip::tcp::no_delay(true), code);
 
   http::request<http::string_body> request(http::verb::post, address.base + "/v1/completions", 11);
-  request.set(http::field::host, address.host);
+  request.set(http::field::host, address.authority());
   request.set(http::field::content_type, "application/json");
   request.set(http::field::connection, "close");
   if (!api_key.empty()) request.set(http::field::authorization, "Bearer " + api_key);

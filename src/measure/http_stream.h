@@ -10,10 +10,14 @@
 namespace cohort {
 
 struct ServerAddress {
-  std::string host, port, base;  // base: path before /v1, without a slash at its end
+  std::string host, port, base;  // host: IPv6 without brackets; base: path before /v1, without a slash at its end
+
+  /// As the Host header has it: "[::1]:8080".
+  std::string authority() const;
 };
 
-/// "http://host[:port][/base]".
+/// "http://host[:port]", with or without a path that ends in /v1 ("http://host/prefix/v1"). An address of IPv6 stands
+/// in brackets. Errors: invalid_argument.
 Expected<ServerAddress> parse_url(const std::string& url);
 
 struct StreamedAnswer {

@@ -64,6 +64,28 @@ bool host_allowed(const ServiceOptions& options, std::string_view host) {
                              [&](const std::string& allowed) { return allowed == "*" || same_name(name, allowed); });
 }
 
+bool is_origin(std::string_view text) {
+  if (text == "*") return true;
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz", kMore = "0123456789.-";
+  const auto made_of = [](std::string_view part, std::initializer_list<std::string_view> sets) {
+    return std::ranges::all_of(part, [&](char c) {
+      return std::ranges::any_of(sets, [&](std::string_view set) { return set.find(c) != std::string_view::npos; });
+    });
+  };
+  const size_t scheme = text.find("://");
+  if (scheme == std::string_view::npos || scheme == 0 || !made_of(text.substr(0, 1), {kLetters})) return false;
+  if (!made_of(text.substr(0, scheme), {kLetters, kMore, "+"})) return false;
+  std::string_view host = text.substr(scheme + 3), port;
+  const size_t end = host.starts_with('[') ? std::min(host.find(']'), host.size() - 1) + 1 : host.find(':');
+  if (end < host.size()) {
+    port = host.substr(end);
+    host = host.substr(0, end);
+    if (port.size() < 2 || port[0] != ':' || !made_of(port.substr(1), {"0123456789"})) return false;
+  }
+  if (host.starts_with('[')) return host.ends_with(']') && is_address(host.substr(1, host.size() - 2));
+  return !host.empty() && made_of(host, {kLetters, kMore, "_"});
+}
+
 bool is_json(std::string_view content_type) {
   std::string_view type = content_type.substr(0, content_type.find(';'));
   while (type.ends_with(' ') || type.ends_with('\t')) type.remove_suffix(1);

@@ -20,6 +20,9 @@ bool authorised(const ServiceOptions& options, const HttpRequest& request);
 /// more than loopback and has no such names), or without a Host (HTTP/1.0, which browsers do not speak).
 bool host_allowed(const ServiceOptions& options, std::string_view host);
 
+/// "*", or an origin as browsers write it: scheme://host[:port], in lower case.
+bool is_origin(std::string_view text);
+
 /// application/json, with or without parameters.
 bool is_json(std::string_view content_type);
 

@@ -4,7 +4,6 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "base/json.h"
 #include "base/printable.h"
 #include "base/result.h"
 #include "models/model.h"
@@ -33,13 +32,6 @@ void respond_error(const Ex& exchange, int status, std::string_view message,
 void respond_json(const Ex& exchange, const Expected<ordered_json>& result) {
   if (!result) return respond_error(exchange, status_of(result.error()), result.error().message);
   exchange->respond({200, "application/json", dump(*result), {}});
-}
-
-Expected<json> parse_body(const HttpRequest& request) {
-  COHORT_ASSIGN(json body, parse_json(request.body, "the body"));
-  if (!body.is_object())
-    return fail(ErrorCode::invalid_argument, "the body is {}; expected a JSON object", shown(body));
-  return body;
 }
 
 void health(Service& service, const Ex& exchange) {
@@ -157,7 +149,7 @@ Expected<ordered_json> stats(const Ready& ready) {
 }
 
 Expected<ordered_json> tokenize(const Ready& ready, const HttpRequest& request) {
-  COHORT_ASSIGN(const json body, parse_body(request));
+  COHORT_ASSIGN(const json body, parse_body(request.body));
   Fields fields(body, "");
   std::string content;
   bool special = false, parse = true, pieces = false;
@@ -167,8 +159,9 @@ Expected<ordered_json> tokenize(const Ready& ready, const HttpRequest& request) 
   COHORT_TRY(fields.boolean("parse_special", parse));
   COHORT_TRY(fields.boolean("with_pieces", pieces));
   COHORT_TRY(fields.finish());
-  COHORT_ASSIGN(const std::vector<int32_t> ids,
-                ready.text.tokenizer.encode(content, {.add_special = special, .parse_special = parse}));
+  const auto encoded = ready.text.tokenizer.encode(content, {.add_special = special, .parse_special = parse});
+  if (!encoded) return tl::unexpected<Error>(of_field("content", encoded.error()));
+  const std::vector<int32_t>& ids = *encoded;
   if (!pieces) return ordered_json{{"tokens", ids}};
   ordered_json tokens = ordered_json::array();
   for (const int32_t id : ids) {
@@ -186,7 +179,7 @@ Expected<ordered_json> tokenize(const Ready& ready, const HttpRequest& request) 
 }
 
 Expected<ordered_json> detokenize(const Ready& ready, const HttpRequest& request) {
-  COHORT_ASSIGN(const json body, parse_body(request));
+  COHORT_ASSIGN(const json body, parse_body(request.body));
   Fields fields(body, "");
   const json* tokens = fields.take("tokens");
   if (tokens == nullptr || !tokens->is_array())
@@ -200,12 +193,13 @@ Expected<ordered_json> detokenize(const Ready& ready, const HttpRequest& request
       return fail(ErrorCode::invalid_argument, "'tokens' holds {}; expected token ids", shown(token));
     ids.push_back(token.get<int32_t>());
   }
-  COHORT_ASSIGN(std::string content, ready.text.tokenizer.decode(ids, skip));
-  return ordered_json{{"content", std::move(content)}};
+  auto content = ready.text.tokenizer.decode(ids, skip);
+  if (!content) return tl::unexpected<Error>(of_field("tokens", content.error()));
+  return ordered_json{{"content", std::move(*content)}};
 }
 
 Expected<ordered_json> apply_template(const Ready& ready, const HttpRequest& request) {
-  COHORT_ASSIGN(const json body, parse_body(request));
+  COHORT_ASSIGN(const json body, parse_body(request.body));
   Fields fields(body, "");
   const json* messages = fields.take("messages");
   if (messages == nullptr) return fail(ErrorCode::invalid_argument, "'messages' is missing; give an array");
@@ -215,15 +209,10 @@ Expected<ordered_json> apply_template(const Ready& ready, const HttpRequest& req
     COHORT_TRY(parse_tools(*tools, ordered_json::parse(request.body, nullptr, false).at("tools"), shape));
   bool prompt = true;
   COHORT_TRY(fields.boolean("add_generation_prompt", prompt));
-  ordered_json variables = ordered_json::object();
-  if (const json* given = fields.take("chat_template_kwargs")) {
-    if (!given->is_object())
-      return fail(ErrorCode::invalid_argument, "'chat_template_kwargs' is {}; expected an object", shown(*given));
-    variables = ordered_json(*given);
-  }
+  COHORT_ASSIGN(const ordered_json variables, parse_template_variables(fields));
   COHORT_TRY(fields.finish());
-  COHORT_ASSIGN(std::string rendered, render_messages(ready.text, parsed, shape.tools, prompt, variables));
-  return ordered_json{{"prompt", std::move(rendered)}};
+  COHORT_ASSIGN(MarkedText rendered, render_messages(ready.text, parsed, shape.tools, prompt, variables));
+  return ordered_json{{"prompt", std::move(rendered.text)}};
 }
 
 void generate(const std::shared_ptr<const Ready>& ready, Api api, const Ex& exchange) {
@@ -233,7 +222,7 @@ void generate(const std::shared_ptr<const Ready>& ready, Api api, const Ex& exch
     constexpr size_t kShown = 100;
     return respond_error(
         exchange, 404,
-        fmt::format("the model '{}' does not exist here; this server has '{}' ('model' may be left out)",
+        fmt::format("'model' is '{}', which does not exist here; this server has '{}' ('model' may be left out)",
                     request->model.substr(0, kShown), ready->name));
   }
   Generation::start(exchange, ready, std::move(*request));

@@ -156,6 +156,10 @@ bool EngineLoop::idle() const {
   return shared_->in_flight == 0;
 }
 
+size_t EngineLoop::limit() const {
+  return shared_->limit;
+}
+
 LoopView EngineLoop::view() const {
   const std::scoped_lock lock(shared_->mutex);
   LoopView view = shared_->view;

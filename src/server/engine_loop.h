@@ -64,6 +64,8 @@ class EngineLoop {
   /// Waits until nothing is in flight; false after `timeout`.
   bool wait_idle(std::chrono::milliseconds timeout);
   bool idle() const;
+  /// Most sequences that run and wait at one time.
+  size_t limit() const;
   /// Ends the thread; what was in flight fails (its handlers hear of it if `Deliver` still runs anything). Not to be
   /// called from a handler.
   void stop();

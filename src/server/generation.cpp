@@ -1,11 +1,13 @@
 #include "server/generation.h"
 
+#include <array>
 #include <chrono>
 #include <random>
 
 #include "base/log.h"
 #include "base/result.h"
 #include "models/model.h"
+#include "server/openai/fields.h"
 #include "text/template/chat.h"
 
 namespace cohort::server {
@@ -42,6 +44,38 @@ int64_t unix_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+/// The field that a request's prompts come from.
+std::string_view prompt_field(const GenerationRequest& request) {
+  return request.api == Api::chat ? "messages" : "prompt";
+}
+
+/// The engine's words about a sequence, with the field of the request that they are about.
+Error of_request(const GenerationRequest& request, Error error) {
+  constexpr std::string_view kPrompt = "the prompt", kBias = "logit_bias";
+  if (error.code != ErrorCode::invalid_argument && error.code != ErrorCode::capacity) return error;
+  std::string& message = error.message;
+  if (message.starts_with("the queue")) return error;
+  if (message.starts_with(kPrompt)) {
+    message.replace(0, kPrompt.size(), fmt::format("'{}'", prompt_field(request)));
+  } else if (message.starts_with(kBias)) {
+    message.replace(0, kBias.size(), fmt::format("'{}'", kBias));
+  }
+  return of_field(request.max_tokens ? "max_tokens" : prompt_field(request), std::move(error));
+}
+
+/// More sequences than the server ever holds will not fit later either.
+Expected<void> check_sequences(const GenerationRequest& request, const EngineLoop& loop) {
+  const size_t prompts = request.api == Api::chat ? 1 : request.prompts.size();
+  const size_t wanted = prompts * static_cast<size_t>(request.choices);
+  if (wanted <= loop.limit()) return {};
+  const auto streams = static_cast<size_t>(loop.view().capacity.max_streams);
+  return fail(
+      ErrorCode::invalid_argument,
+      "'{}' asks for {} answers in one request; this server holds {}, {} that run and {} that wait: ask for fewer, "
+      "or start it with a larger --queue",
+      request.choices > 1 ? "n" : "prompt", wanted, loop.limit(), streams, loop.limit() - streams);
+}
+
 /// New tokens that a prompt may get: what was asked for, or what the context and the KV pages hold. Never less than was
 /// asked for: that is an error with the numbers.
 Expected<int32_t> tokens_for(const GenerationRequest& request, int64_t prompt, const Engine& engine) {
@@ -49,18 +83,18 @@ Expected<int32_t> tokens_for(const GenerationRequest& request, int64_t prompt, c
   if (prompt >= context) {
     return fail(
         ErrorCode::capacity,
-        "the prompt has {} tokens; the context of {} positions leaves room for at most {}: shorten it, or start "
-        "the server with a larger -c",
-        prompt, context, context - 1);
+        "'{}' has {} tokens; the context of {} positions leaves room for at most {}: shorten it, or start the server "
+        "with a larger -c",
+        prompt_field(request), prompt, context, context - 1);
   }
   const int64_t room = std::min(context, engine.kv_positions()) - prompt;
   if (request.max_tokens) {
     if (*request.max_tokens > context - prompt) {
       return fail(
           ErrorCode::capacity,
-          "{} prompt tokens and 'max_tokens' of {} are {} positions; the context has {}: lower max_tokens to at "
-          "most {}, or start the server with a larger -c",
-          prompt, *request.max_tokens, prompt + *request.max_tokens, context, context - prompt);
+          "'max_tokens' of {} and {} prompt tokens are {} positions; the context has {}: lower max_tokens to at most "
+          "{}, or start the server with a larger -c",
+          *request.max_tokens, prompt, prompt + *request.max_tokens, context, context - prompt);
     }
     return *request.max_tokens;
   }
@@ -75,19 +109,20 @@ Expected<std::vector<int32_t>> encode_prompt(const TextModel& text, const Prompt
     if (ids->empty()) return fail(ErrorCode::invalid_argument, "'prompt' has no token ids; give at least one");
     return *ids;
   }
-  COHORT_ASSIGN(std::vector<int32_t> ids, text.tokenizer.encode(std::get<std::string>(prompt)));
-  if (!ids.empty()) return ids;
+  auto ids = text.tokenizer.encode(std::get<std::string>(prompt));
+  if (!ids) return tl::unexpected<Error>(of_field("prompt", ids.error()));
+  if (!ids->empty()) return ids;
   // A model that was trained on texts one after another begins a text after the token that ends one.
   const auto begin = text.tokenizer.bos_id() ? text.tokenizer.bos_id() : text.tokenizer.eos_id();
   if (!begin) return fail(ErrorCode::invalid_argument, "'prompt' is empty; give at least one character");
   return std::vector<int32_t>{*begin};
 }
 
-Expected<std::string> render_messages(const TextModel& text, const nlohmann::ordered_json& messages,
-                                      const nlohmann::ordered_json& tools, bool add_generation_prompt,
-                                      const nlohmann::ordered_json& variables) {
+Expected<MarkedText> render_messages(const TextModel& text, const nlohmann::ordered_json& messages,
+                                     const nlohmann::ordered_json& tools, bool add_generation_prompt,
+                                     const nlohmann::ordered_json& variables) {
   if (!text.chat_template) {
-    return fail(ErrorCode::invalid_argument, "this model {}; use /v1/completions",
+    return fail(ErrorCode::invalid_argument, "'messages': this model {}; use /v1/completions",
                 text.chat_template_problem.empty()
                     ? "has no chat template"
                     : "has a chat template that cannot be used (" + text.chat_template_problem + ")");
@@ -101,11 +136,22 @@ Expected<std::string> render_messages(const TextModel& text, const nlohmann::ord
   options.eos_token = spelling(text.tokenizer.eos_id());
   options.variables = &variables;
   const bool native = tools_of_template(text.chat_template_source).native;
-  if (native && !tools.empty()) options.tools = &tools;
-  auto rendered = render_chat(*text.chat_template, native ? messages : generic_tool_messages(messages, tools), options);
-  if (rendered) return rendered;
+  constexpr std::array<std::string_view, 4> kThoughts{"<think>", "</think>", "<|channel>", "<channel|>"};
+  const std::array<const nlohmann::ordered_json*, 2> texts{&messages, &tools};
+  COHORT_ASSIGN(const ContentMarks marks, ContentMarks::create(text.tokenizer, texts));
+  nlohmann::ordered_json conversation = messages, functions = tools;
+  marks.put_into(functions);
+  for (nlohmann::ordered_json& message : conversation) {
+    const bool own = message.value("role", "") == "assistant";
+    marks.put_into(message, own ? std::span(kThoughts) : std::span<const std::string_view>());
+  }
+  if (native && !tools.empty()) options.tools = &functions;
+  if (!native) conversation = generic_tool_messages(conversation, functions);
+  const auto rendered = render_chat(*text.chat_template, conversation, options);
+  if (rendered) return marks.take_out(*rendered);
   log::warning("a chat template failed: {}", rendered.error().message);
-  return fail(ErrorCode::invalid_argument, "the chat template refused 'messages': {}", rendered.error().message);
+  return fail(ErrorCode::invalid_argument, "'messages' were refused by the chat template: {}",
+              rendered.error().message);
 }
 
 namespace {
@@ -139,11 +185,12 @@ Expected<std::shared_ptr<const Constraint>> constraint_of(const GenerationReques
 }  // namespace
 
 Expected<Plan> make_plan(const GenerationRequest& request, const Ready& ready, uint64_t seed) {
+  COHORT_TRY(check_sequences(request, *ready.loop));
   Plan plan;
   std::vector<std::vector<int32_t>> prompts;
   if (request.api == Api::chat) {
     const bool tools = request.tool_choice != ToolChoice::none;
-    COHORT_ASSIGN(const std::string rendered,
+    COHORT_ASSIGN(const MarkedText rendered,
                   render_messages(ready.text, request.messages, tools ? request.tools : nlohmann::ordered_json::array(),
                                   request.add_generation_prompt, request.template_variables));
     const std::string_view source = ready.text.chat_template_source;
@@ -152,14 +199,15 @@ Expected<Plan> make_plan(const GenerationRequest& request, const Ready& ready, u
       plan.syntax.thought = "<|channel>thought";
       plan.syntax.thought_end = "<channel|>";
     }
-    plan.syntax.begins_reasoning = plan.syntax.reasoning && ends_in_thought(rendered);
+    plan.syntax.begins_reasoning = plan.syntax.reasoning && ends_in_thought(rendered.text);
     if (tools) {
       plan.syntax.tools = tools_of_template(source).format;
       plan.syntax.tool_names = request.tool_names;
     }
     // The template writes the model's own first token where there is one.
-    COHORT_ASSIGN(auto ids, ready.text.tokenizer.encode(rendered, {.add_special = false, .parse_special = true}));
-    prompts.push_back(std::move(ids));
+    auto ids = ready.text.tokenizer.encode(rendered.text, {.add_special = false, .literal = rendered.literal});
+    if (!ids) return tl::unexpected<Error>(of_field("messages", ids.error()));
+    prompts.push_back(std::move(*ids));
   }
   for (const Prompt& prompt : request.prompts) {
     COHORT_ASSIGN(auto ids, encode_prompt(ready.text, prompt));
@@ -221,8 +269,9 @@ Expected<void> Generation::submit() {
     });
   }
   open_ = answers_.size();
-  COHORT_ASSIGN(const std::vector<Ticket> tickets, ready_->loop->submit(std::move(sequences), std::move(handlers)));
-  for (size_t i = 0; i < tickets.size(); ++i) answers_[i].ticket = tickets[i];
+  const auto tickets = ready_->loop->submit(std::move(sequences), std::move(handlers));
+  if (!tickets) return tl::unexpected<Error>(of_request(request_, tickets.error()));
+  for (size_t i = 0; i < tickets->size(); ++i) answers_[i].ticket = (*tickets)[i];
   exchange_->on_gone([weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->cancel_all();
   });
@@ -314,7 +363,7 @@ void Generation::fail_with(const Error& error) {
     return exchange_->end_stream();
   }
   HttpResponse response;
-  response.status = status_of(error) == 503 ? 503 : 500;
+  response.status = status_of(error);  // a grammar that turns out to be too much is the client's
   response.body = error_body(response.status, error.message);
   exchange_->respond(std::move(response));
 }

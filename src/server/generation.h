@@ -11,6 +11,7 @@
 #include "server/openai/request.h"
 #include "server/openai/response.h"
 #include "server/service.h"
+#include "text/content_marks.h"
 
 namespace cohort::server {
 
@@ -52,10 +53,12 @@ class Generation : public std::enable_shared_from_this<Generation> {
 /// Token ids of a prompt as the request means it. Errors: invalid_argument (empty, and the model has no token that
 /// begins a text; no chat template; the conversation does not fit it), those of the tokenizer.
 Expected<std::vector<int32_t>> encode_prompt(const TextModel& text, const Prompt& prompt);
-/// `tools` may be empty.
-Expected<std::string> render_messages(const TextModel& text, const nlohmann::ordered_json& messages,
-                                      const nlohmann::ordered_json& tools, bool add_generation_prompt,
-                                      const nlohmann::ordered_json& variables);
+/// A conversation as the model's chat template writes it; what its messages and tools say is text, whatever special
+/// tokens it spells, but for the marks of thoughts in the model's own turns, which templates look for. `tools` may be
+/// empty.
+Expected<MarkedText> render_messages(const TextModel& text, const nlohmann::ordered_json& messages,
+                                     const nlohmann::ordered_json& tools, bool add_generation_prompt,
+                                     const nlohmann::ordered_json& variables);
 
 /// What a request becomes: sequences, for each prompt `choices` of them, and how to read their answers.
 struct Plan {

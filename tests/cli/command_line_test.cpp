@@ -19,6 +19,20 @@ TEST(CommandLine, ExitCodes) {
   EXPECT_EQ(run(tiny({"-p", "Hi", "-n", "2"})).code, 0);
 }
 
+TEST(CommandLine, BadValuesOfTheEnvironmentNameTheVariable) {
+  const auto run_with = [](const char* value, const std::vector<std::string>& arguments) {
+    ::setenv("COHORT_STREAMS", value, 1);
+    auto result = run(arguments);
+    ::unsetenv("COHORT_STREAMS");
+    return result;
+  };
+  auto result = run_with("abc", {"serve", "-m", kTiny});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_TRUE(says(result.err, "COHORT_STREAMS: 'abc' is no whole number from 1 to 65536")) << result.err;
+  result = run_with("3", {"serve", "-m", kTiny, "-np", "0"});
+  EXPECT_TRUE(says(result.err, "--np: '0' is no whole number")) << result.err;
+}
+
 TEST(CommandLine, ValuesAreRefusedWithFlagValueAndLimits) {
   struct Case {
     std::vector<std::string> arguments;
@@ -58,6 +72,10 @@ TEST(CommandLine, ValuesAreRefusedWithFlagValueAndLimits) {
            {{"serve", "-m", kTiny, "--port", "0", "-c", "1"}, "the context (-c) is 1; expected at least 2"},
            {{"serve", "-m", kTiny, "--port", "0", "--device", "x"}, "--device: 'x' is none of auto, cpu, cuda"},
            {{"serve", "-m", kTiny, "--api-key", ""}, "--api-key: the value is empty"},
+           {{"serve", "-m", kTiny, "--cors-origin", "foo"}, "--cors-origin: 'foo' is neither * nor an origin"},
+           {{"serve", "-m", kTiny, "--allowed-host", ""}, "--allowed-host: the value is empty"},
+           {{"bench", "serve", "--url", "http://host:99999"}, "has a port that is no number from 1 to 65535"},
+           {{"bench", "serve", "--url", "http://host:1/v2"}, "has a path that does not end in /v1"},
            {{"convert", "x", "-o", "y", "--jobs", "x"}, "--jobs: 'x' is no whole number from 0 to 1024"},
            {{"quantize", "x", "y", "q8_0", "--jobs", "-1"}, "--jobs: '-1' is no whole number from 0 to 1024"},
            {{"imatrix", "-m", "x", "-f", "y", "-o", "z", "--windows", "x"}, "--windows: 'x' is no whole number from 0"},

@@ -49,5 +49,42 @@ TEST(ServeBench, SaysWhatTheServerRefused) {
   EXPECT_EQ(parse_url("http://host:81")->port, "81");
 }
 
+TEST(ServeBench, ReadsUrls) {
+  const auto six = parse_url("http://[::1]:8080/v1");
+  ASSERT_TRUE(six) << six.error().message;
+  EXPECT_EQ(six->host, "::1");
+  EXPECT_EQ(six->port, "8080");
+  EXPECT_EQ(six->base, "");
+  EXPECT_EQ(six->authority(), "[::1]:8080");
+  EXPECT_EQ(parse_url("http://host/")->authority(), "host");
+  for (const char* bad :
+       {"http://", "http://host:99999", "http://host:0", "http://host:", "http://host:8x", "http://::1:80",
+        "http://[::1", "http://[host]:80", "http://[::1]80", "http://host/v2", "http://host/v1/chat",
+        "http://host?x=/v1x", "http://user@host", "http://a b", "https://host"}) {
+    const auto address = parse_url(bad);
+    EXPECT_FALSE(address) << bad;
+  }
+}
+
+TEST(ServeBench, MeasuresOverIpv6) {
+  ServerOptions address;
+  address.http.host = "::1";
+  std::unique_ptr<TestServer> server;
+  try {
+    server = std::make_unique<TestServer>(address);
+  } catch (const std::exception& error) {
+    GTEST_SKIP() << "this machine has no IPv6: " << error.what();
+  }
+  ServeBenchOptions options;
+  options.url = "http://[::1]:" + std::to_string(server->port()) + "/v1";
+  options.concurrency = {1};
+  options.prompt_tokens = 10;
+  options.max_tokens = 5;
+  options.repeats = 1;
+  const auto levels = bench_server(options, [](std::string_view) {});
+  ASSERT_TRUE(levels) << levels.error().message;
+  EXPECT_EQ(levels->front().failed, 0) << levels->front().failure;
+}
+
 }  // namespace
 }  // namespace cohort::server

@@ -171,14 +171,7 @@ void Connection::watch() {
 /// HTTP/1.1 has to skip. Clients of HTTP/1.0 know none and are answered on trust.
 void Connection::half_closed() {
   static constexpr std::string_view kInterim = "HTTP/1.1 100 Continue\r\n\r\n";
-  if (streaming_) {
-    write(":\n\n");
-  } else if (chunked_ && !writing_) {
-    Code code;
-    stream_.socket().write_some(asio::buffer(kInterim.data(), kInterim.size()), code);
-    if (code) return gone();
-  }
-  if (closed_ || !answering_) return;
+  // Before anything is sent: the reset may come at once.
   watching_ = true;
   stream_.socket().async_wait(asio::socket_base::wait_error, [self = self()](Code) {
     self->watching_ = false;
@@ -186,6 +179,13 @@ void Connection::half_closed() {
     if (self->complete_) return self->next_request();
     if (self->answering_) self->gone();
   });
+  if (streaming_) {
+    write(":\n\n");
+  } else if (chunked_ && !writing_) {
+    Code code;
+    stream_.socket().write_some(asio::buffer(kInterim.data(), kInterim.size()), code);
+    if (code) gone();
+  }
 }
 
 void Connection::no_longer_busy() {
@@ -327,6 +327,7 @@ void Connection::answered() {
 void Connection::next_request() {
   complete_ = false;
   if (!keep_alive_) return linger();
+  if (context_.closing && buffer_.size() == 0) return close();  // the head of its answer is from before
   no_longer_busy();
   read_header();
 }

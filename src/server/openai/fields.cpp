@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/json.h"
 #include "base/result.h"
 #include "text/tokenizer/utf8.h"
 
@@ -17,6 +18,25 @@ std::string shown(const json& value) {
   if (value.is_string() && value.get_ref<const std::string&>().size() > kShown)
     return fmt::format("a string of {} bytes", value.get_ref<const std::string&>().size());
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+Expected<json> parse_body(std::string_view body) {
+  constexpr std::string_view kName = "the body";
+  auto root = parse_json(body, kName);
+  if (!root) {
+    std::string message = root.error().message;
+    const std::string quoted = fmt::format("'{}'", kName);
+    if (message.starts_with(quoted)) message.replace(0, quoted.size(), kName);
+    return tl::unexpected<Error>({root.error().code, std::move(message)});
+  }
+  if (!root->is_object())
+    return fail(ErrorCode::invalid_argument, "{} is {}; expected a JSON object", kName, shown(*root));
+  return root;
+}
+
+Error of_field(std::string_view field, Error error) {
+  if (!error.message.starts_with('\'')) error.message = fmt::format("'{}': {}", field, error.message);
+  return error;
 }
 
 const json* Fields::take(std::string_view name) {
@@ -100,7 +120,7 @@ Expected<void> Fields::finish() const {
   for (const auto& [name, value] : object_.items()) {
     if (asked_.contains(name)) continue;
     constexpr size_t kShown = 100;
-    return fail(ErrorCode::invalid_argument, "unknown field '{}{}'; remove it", path_,
+    return fail(ErrorCode::invalid_argument, "'{}{}' is an unknown field; remove it", path_,
                 text::repair_utf8(name.substr(0, kShown)));
   }
   return {};

@@ -41,6 +41,12 @@ class Fields {
   std::set<std::string, std::less<>> asked_;
 };
 
+/// The JSON object that a request's body is. Errors: corrupt, invalid_argument; they name no field.
+Expected<nlohmann::json> parse_body(std::string_view body);
+
+/// An error of something that does not know which field it was given: its message begins with the field's name.
+Error of_field(std::string_view field, Error error);
+
 /// A value as messages show it: at most 60 bytes of its JSON.
 std::string shown(const nlohmann::json& value);
 

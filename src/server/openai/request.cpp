@@ -3,7 +3,6 @@
 #include <array>
 #include <charconv>
 
-#include "base/json.h"
 #include "base/result.h"
 #include "server/openai/fields.h"
 #include "server/openai/request_extras.h"
@@ -98,7 +97,8 @@ Expected<void> parse_logit_bias(Fields& fields, SamplingParams& sampling) {
   for (const auto& [key, bias] : value->items()) {
     int32_t token = 0;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), token);
-    if (error != std::errc() || end != key.data() + key.size() || token < 0) {
+    // Spelled as numbers are, so that no token is named twice.
+    if (error != std::errc() || end != key.data() + key.size() || token < 0 || key != std::to_string(token)) {
       return fail(ErrorCode::invalid_argument, "'logit_bias' has the key {}; expected a token id", shown(json(key)));
     }
     const double number = bias.is_number() ? bias.get<double>() : 1e9;
@@ -129,7 +129,14 @@ Expected<void> parse_sampling(Fields& fields, GenerationRequest& request) {
   COHORT_TRY(fields.number("presence_penalty", -2, 2, s.presence_penalty));
   COHORT_TRY(fields.number("frequency_penalty", -2, 2, s.frequency_penalty));
   COHORT_TRY(fields.number("repeat_penalty", 0.01, 100, s.repeat_penalty));
-  COHORT_TRY(fields.number("repetition_penalty", 0.01, 100, s.repeat_penalty));  // vLLM's spelling
+  float same = s.repeat_penalty;
+  COHORT_TRY(fields.number("repetition_penalty", 0.01, 100, same));  // vLLM's spelling
+  if (same != s.repeat_penalty && fields.take("repeat_penalty") != nullptr) {
+    return fail(ErrorCode::invalid_argument,
+                "'repetition_penalty' is {} and 'repeat_penalty' is {}, which is the same; send one of them", same,
+                s.repeat_penalty);
+  }
+  s.repeat_penalty = same;
   COHORT_TRY(parse_logit_bias(fields, s));
   COHORT_ASSIGN(const std::optional<int64_t> seed, fields.optional_integer("seed", 0, INT64_MAX));
   request.has_seed = seed.has_value();
@@ -205,95 +212,23 @@ Expected<void> parse_length(Fields& fields, GenerationRequest& request) {
   return {};
 }
 
-/// A text, or parts that are texts: those are joined.
-Expected<ordered_json> parse_content(const json& content, const std::string& path) {
-  if (content.is_string() || content.is_null()) return ordered_json(content);
-  if (!content.is_array()) {
-    return fail(ErrorCode::invalid_argument, "'{}' is {}; expected a string or an array of text parts", path,
-                shown(content));
-  }
-  std::string text;
-  for (size_t i = 0; i < content.size(); ++i) {
-    const json& part = content[i];
-    const std::string name = fmt::format("{}[{}]", path, i);
-    if (!part.is_object())
-      return fail(ErrorCode::invalid_argument, "'{}' is {}; expected an object", name, shown(part));
-    Fields fields(part, name + ".");
-    std::string type;
-    COHORT_TRY(fields.string("type", type));
-    if (type != "text") {
-      return fail(ErrorCode::unsupported, "'{}.type' is {}; this server reads only \"text\"", name, shown(json(type)));
-    }
-    std::string piece;
-    COHORT_TRY(fields.string("text", piece));
-    COHORT_TRY(fields.finish());
-    text += piece;
-  }
-  return ordered_json(std::move(text));
-}
-
-/// Calls of an earlier answer. Their arguments come as text; templates write objects.
-Expected<ordered_json> parse_calls(const json& calls, const std::string& path) {
-  if (!calls.is_array()) return fail(ErrorCode::invalid_argument, "'{}' is {}; expected an array", path, shown(calls));
-  ordered_json out = ordered_json::array();
-  for (size_t i = 0; i < calls.size(); ++i) {
-    const std::string name = fmt::format("{}[{}]", path, i);
-    if (!calls[i].is_object())
-      return fail(ErrorCode::invalid_argument, "'{}' is {}; expected an object", name, shown(calls[i]));
-    const auto function = calls[i].find("function");
-    if (function == calls[i].end() || !function->is_object() || !function->contains("name") ||
-        !(*function)["name"].is_string())
-      return fail(ErrorCode::invalid_argument, "'{}.function' has no name; expected a call of a function", name);
-    ordered_json one(calls[i]);
-    const auto arguments = function->find("arguments");
-    if (arguments != function->end() && arguments->is_string()) {
-      ordered_json parsed = ordered_json::parse(arguments->get_ref<const std::string&>(), nullptr, false);
-      if (parsed.is_object()) one["function"]["arguments"] = std::move(parsed);
-    }
-    out.push_back(std::move(one));
-  }
-  return out;
-}
-
 }  // namespace
 
-Expected<ordered_json> parse_messages(const json& messages, std::string_view path) {
-  if (!messages.is_array() || messages.empty()) {
-    return fail(ErrorCode::invalid_argument, "'{}' is {}; expected a non-empty array of messages", path,
-                shown(messages));
+Expected<ordered_json> parse_template_variables(Fields& fields) {
+  const json* variables = fields.take("chat_template_kwargs");
+  if (variables == nullptr) return ordered_json::object();
+  if (!variables->is_object())
+    return fail(ErrorCode::invalid_argument, "'chat_template_kwargs' is {}; expected an object", shown(*variables));
+  for (const char* own : {"messages", "tools", "documents", "add_generation_prompt"}) {
+    if (variables->contains(own))
+      return fail(ErrorCode::invalid_argument, "'chat_template_kwargs.{}' sets what the request or the server sets",
+                  own);
   }
-  ordered_json out = ordered_json::array();
-  for (size_t i = 0; i < messages.size(); ++i) {
-    const json& message = messages[i];
-    const std::string name = fmt::format("{}[{}]", path, i);
-    if (!message.is_object())
-      return fail(ErrorCode::invalid_argument, "'{}' is {}; expected an object", name, shown(message));
-    Fields fields(message, name + ".");
-    std::string role;
-    COHORT_TRY(fields.string("role", role));
-    if (role.empty()) return fail(ErrorCode::invalid_argument, "'{}.role' is missing; give \"user\", say", name);
-    ordered_json one{{"role", role}};
-    const json* content = fields.take("content");
-    COHORT_ASSIGN(one["content"], parse_content(content == nullptr ? json() : *content, name + ".content"));
-    for (const char* text : {"name", "reasoning_content", "tool_call_id"}) {
-      std::string value;
-      COHORT_TRY(fields.string(text, value));
-      if (!value.empty()) one[text] = value;
-    }
-    if (const json* calls = fields.take("tool_calls")) {
-      COHORT_ASSIGN(one["tool_calls"], parse_calls(*calls, name + ".tool_calls"));
-    }
-    COHORT_TRY(fields.unsupported("refusal", ""));
-    COHORT_TRY(fields.finish());
-    out.push_back(std::move(one));
-  }
-  return out;
+  return ordered_json(*variables);
 }
 
 Expected<GenerationRequest> parse_generation_request(Api api, std::string_view body) {
-  COHORT_ASSIGN(const json root, parse_json(body, "the body"));
-  if (!root.is_object())
-    return fail(ErrorCode::invalid_argument, "the body is {}; expected a JSON object", shown(root));
+  COHORT_ASSIGN(const json root, parse_body(body));
   Fields fields(root, "");
   GenerationRequest request;
   request.api = api;
@@ -305,12 +240,7 @@ Expected<GenerationRequest> parse_generation_request(Api api, std::string_view b
     if (messages == nullptr) return fail(ErrorCode::invalid_argument, "'messages' is missing; give an array");
     COHORT_ASSIGN(request.messages, parse_messages(*messages, "messages"));
     COHORT_TRY(fields.boolean("add_generation_prompt", request.add_generation_prompt));
-    if (const json* variables = fields.take("chat_template_kwargs")) {
-      if (!variables->is_object()) {
-        return fail(ErrorCode::invalid_argument, "'chat_template_kwargs' is {}; expected an object", shown(*variables));
-      }
-      request.template_variables = ordered_json(*variables);
-    }
+    COHORT_ASSIGN(request.template_variables, parse_template_variables(fields));
   }
   COHORT_TRY(parse_sampling(fields, request));
   COHORT_TRY(parse_logprobs(fields, request));

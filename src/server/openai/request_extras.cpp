@@ -20,6 +20,45 @@ bool is_tool_name(std::string_view name) {
   });
 }
 
+/// What "#/$defs/x" refers to; null when there is no such thing.
+const json* referred(const json& reference, const json& root) {
+  if (!reference.is_string()) return nullptr;
+  const auto& text = reference.get_ref<const std::string&>();
+  if (!text.starts_with('#')) return nullptr;
+  try {
+    const json::json_pointer pointer(text.substr(1));
+    return root.contains(pointer) ? &root.at(pointer) : nullptr;
+  } catch (const json::exception&) {  // no pointer
+    return nullptr;
+  }
+}
+
+/// Whether what a schema allows can only be objects. One without a word about it does at the top, where the grammar of
+/// calls adds the type.
+bool describes_object(const json& schema, const json& root, int depth) {
+  constexpr int kDeepest = 16;
+  if (!schema.is_object() || depth > kDeepest) return false;
+  const auto all = [&](const json& branches) {
+    return branches.is_array() &&
+           std::ranges::all_of(branches, [&](const json& one) { return describes_object(one, root, depth + 1); });
+  };
+  if (const auto type = schema.find("type"); type != schema.end())
+    return *type == "object" || *type == json::array({"object"});
+  if (const auto reference = schema.find("$ref"); reference != schema.end()) {
+    const json* target = referred(*reference, root);
+    return target != nullptr && describes_object(*target, root, depth + 1);
+  }
+  for (const char* keyword : {"anyOf", "oneOf"}) {
+    if (schema.contains(keyword)) return all(schema[keyword]);
+  }
+  if (const auto parts = schema.find("allOf"); parts != schema.end()) {
+    return parts->is_array() &&
+           std::ranges::any_of(*parts, [&](const json& one) { return describes_object(one, root, depth + 1); });
+  }
+  return depth == 0 || schema.contains("properties") || schema.contains("required") ||
+         schema.contains("additionalProperties");
+}
+
 /// {"type": "text"}, {"type": "json_object"} or {"type": "json_schema", "json_schema": {"schema": {...}}}
 Expected<void> parse_response_format(const json& format, const ordered_json& ordered, GenerationRequest& request) {
   if (!format.is_object())
@@ -121,6 +160,12 @@ Expected<void> parse_tools(const json& tools, const ordered_json& ordered, Gener
     if (parameters != nullptr && !parameters->is_object())
       return fail(ErrorCode::invalid_argument, "'{}.function.parameters' is {}; expected a JSON Schema", path,
                   shown(*parameters));
+    if (parameters != nullptr && !describes_object(*parameters, *parameters, 0)) {
+      return fail(ErrorCode::invalid_argument,
+                  "'{}.function.parameters' of the tool '{}' describes what is no object; a call's arguments are one: "
+                  "give \"type\": \"object\"",
+                  path, name);
+    }
     if (std::ranges::find(request.tool_names, name) != request.tool_names.end())
       return fail(ErrorCode::invalid_argument, "'{}.function.name' is '{}', which another tool has", path, name);
     request.tool_names.push_back(std::move(name));
@@ -137,6 +182,8 @@ Expected<void> parse_shape(Fields& fields, std::string_view body, GenerationRequ
       format != nullptr || tools != nullptr ? ordered_json::parse(body, nullptr, false) : ordered_json();
   if (format != nullptr) COHORT_TRY(parse_response_format(*format, ordered.at("response_format"), request));
   COHORT_TRY(fields.string("grammar", request.grammar));
+  if (request.grammar.empty() && fields.take("grammar") != nullptr)
+    return fail(ErrorCode::invalid_argument, "'grammar' is empty; give a grammar, or leave it out");
   if (request.api == Api::completions) {
     COHORT_TRY(fields.unsupported("tools", json::array()));
     COHORT_TRY(fields.unsupported("tool_choice", "none"));

@@ -16,4 +16,7 @@ Expected<void> parse_shape(Fields& fields, std::string_view body, GenerationRequ
 Expected<void> parse_tools(const nlohmann::json& tools, const nlohmann::ordered_json& ordered,
                            GenerationRequest& request);
 
+/// `chat_template_kwargs`: further variables of the chat template; empty when absent.
+Expected<nlohmann::ordered_json> parse_template_variables(Fields& fields);
+
 }  // namespace cohort::server

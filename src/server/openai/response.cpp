@@ -232,9 +232,8 @@ std::string error_body(int status, std::string_view message) {
                      : status == 404 ? "not_found_error"
                                      : "invalid_request_error";
   ordered_json param = nullptr;
-  const size_t open = message.find('\'');
-  const size_t close = open == message.npos ? open : message.find('\'', open + 1);
-  if (status == 400 && close != message.npos) param = std::string(message.substr(open + 1, close - open - 1));
+  const size_t close = message.starts_with('\'') ? message.find('\'', 1) : message.npos;
+  if ((status == 400 || status == 404) && close != message.npos) param = std::string(message.substr(1, close - 1));
   return dump({{"error", {{"message", message}, {"type", type}, {"param", param}, {"code", status}}}});
 }
 

@@ -59,7 +59,8 @@ inline constexpr std::string_view kDoneChunk = "data: [DONE]\n\n";
 
 /// HTTP status of an error: 400, 404, 503, 500.
 int status_of(const Error& error);
-/// {"error": {message, type, param, code}}; `param` is the field that a message names first in quotes.
+/// {"error": {message, type, param, code}}; `param` is the field whose quoted name the message of a 400
+/// or 404 begins with.
 std::string error_body(int status, std::string_view message);
 
 /// JSON text; broken UTF-8 becomes U+FFFD.

@@ -21,6 +21,17 @@ std::string_view arguments_key(ToolFormat format) {
   return format == ToolFormat::llama ? "parameters" : "arguments";
 }
 
+/// The schema of a function's arguments, which are an object. A function without one takes none, as in OpenAI's API.
+ordered_json arguments_schema(const ordered_json& function) {
+  if (!function.contains("parameters") || function["parameters"].is_null())
+    return {{"type", "object"}, {"properties", ordered_json::object()}};
+  ordered_json schema = function["parameters"];
+  const bool elsewhere = std::ranges::any_of(std::array{"$ref", "anyOf", "oneOf", "allOf"},
+                                             [&](const char* keyword) { return schema.contains(keyword); });
+  if (!elsewhere) schema["type"] = "object";
+  return schema;
+}
+
 /// {"name": "f", "arguments": {...}} for any of the tools.
 Expected<Grammar::Id> any_call(Grammar& g, const ToolGrammarRequest& request) {
   std::vector<Grammar::Id> calls;
@@ -28,8 +39,7 @@ Expected<Grammar::Id> any_call(Grammar& g, const ToolGrammarRequest& request) {
     const ordered_json& function = request.tools[i].at("function");
     const std::string begin = fmt::format("{{\"name\": {}, \"{}\": ", ordered_json(function.at("name")).dump(),
                                           arguments_key(request.format));
-    const ordered_json parameters =
-        function.contains("parameters") ? function["parameters"] : ordered_json{{"type", "object"}};
+    const ordered_json parameters = arguments_schema(function);
     COHORT_ASSIGN(const Grammar::Id body,
                   grammar::add_schema(g, parameters, fmt::format("tools[{}].function.parameters", i)));
     const Grammar::Rule rule = g.add_rule(fmt::format("arguments {}", i));

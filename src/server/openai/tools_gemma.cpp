@@ -35,6 +35,10 @@ class GemmaSchema {
       return refuse("additionalProperties", path);
     std::vector<std::string> names;
     for (const auto& [name, property] : properties.items()) names.push_back(name);
+    for (const ordered_json& name : schema.value("required", ordered_json::array())) {
+      if (!name.is_string() || !properties.contains(name.get_ref<const std::string&>()))
+        return fail(ErrorCode::invalid_argument, "'{}.required' names what 'properties' does not have", path);
+    }
     std::ranges::sort(names);  // as the template writes them
     Grammar::Id first = g_.literal(""), later = g_.literal("");
     for (size_t i = names.size(); i-- > 0;) {
@@ -158,7 +162,8 @@ Expected<Grammar::Id> gemma_calls(Grammar& g, const ToolGrammarRequest& request,
   std::vector<Grammar::Id> calls;
   for (size_t i = 0; i < request.tools.size(); ++i) {
     const ordered_json& function = request.tools[i].at("function");
-    const ordered_json parameters = function.contains("parameters") ? function["parameters"] : ordered_json::object();
+    const bool some = function.contains("parameters") && !function["parameters"].is_null();
+    const ordered_json parameters = some ? function["parameters"] : ordered_json::object();
     COHORT_ASSIGN(const Grammar::Id body, schemas.object(parameters, fmt::format("tools[{}].function.parameters", i)));
     calls.push_back(g.sequence({g.literal("call:" + function.at("name").get<std::string>()), body}));
   }

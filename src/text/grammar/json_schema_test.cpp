@@ -151,6 +151,24 @@ void expect_valid_texts(const Json& schema, int rounds, std::mt19937& random, in
   }
 }
 
+TEST(JsonSchema, NamesThatAreOnlyRequiredCloseAnObject) {
+  std::mt19937 random(5);
+  for (const char* text : {R"({"type":"object","required":["x","y"]})", R"({"required":["x","y"]})"}) {
+    const auto grammar = compile(Json::parse(text));
+    ASSERT_TRUE(grammar) << grammar.error().message;
+    int finished = 0;
+    for (int i = 0; i < 40; ++i) {
+      const auto drawn = draw(**grammar, random);
+      if (!drawn) continue;
+      ++finished;
+      const Json value = Json::parse(*drawn);
+      EXPECT_EQ(value.size(), 2U) << *drawn;
+      EXPECT_TRUE(value.contains("x") && value.contains("y")) << *drawn;
+    }
+    EXPECT_GT(finished, 5);
+  }
+}
+
 TEST(JsonSchema, TextsSatisfyTheirSchemas) {
   const char* kSchemas[] = {
       R"({"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer","minimum":0,"maximum":130}},"required":["name"],"additionalProperties":false})",

@@ -172,7 +172,8 @@ Expected<Id> SchemaCompiler::object(const Json& s, const std::string& path) {
   }
   const auto additional = s.find("additionalProperties");
   const bool given = additional != s.end();
-  const bool closed = given ? *additional == false : found != s.end();
+  // A schema that names properties is closed unless it says otherwise; one that names none is any object.
+  const bool closed = given ? *additional == false : found != s.end() || !required.empty();
   if (!given && found == s.end() && required.empty()) return parts_.object();
 
   struct Property {

@@ -50,7 +50,7 @@ Expected<AddedTokens> AddedTokens::create(std::vector<AddedToken> tokens, const 
   AddedTokens result;
   result.tokens_ = std::move(tokens);
   std::vector<std::string> forms(result.tokens_.size());
-  std::vector<std::pair<std::string_view, int32_t>> raw, normalized;
+  std::vector<std::pair<std::string_view, int32_t>> raw, normalized, contents;
   MatchScratch scratch(limits, 0);
   // Special tokens come first: of two tokens with the same form, the first one wins.
   for (const bool special : {true, false}) {
@@ -63,6 +63,9 @@ Expected<AddedTokens> AddedTokens::create(std::vector<AddedToken> tokens, const 
         return fail(ErrorCode::capacity, "added token {} has {} bytes; the limit is {}", token.id, token.content.size(),
                     limits.token_bytes);
       }
+      if (special) {
+        contents.emplace_back(token.content, static_cast<int32_t>(i));
+      }
       if (!token.normalized) {
         raw.emplace_back(token.content, static_cast<int32_t>(i));
         continue;
@@ -74,16 +77,33 @@ Expected<AddedTokens> AddedTokens::create(std::vector<AddedToken> tokens, const 
         return fail(ErrorCode::capacity, "added token {} has {} bytes after normalization; the limit is {}", token.id,
                     forms[i].size(), limits.token_bytes);
       }
+      result.special_normalized_ |= special;
       normalized.emplace_back(forms[i], static_cast<int32_t>(i));
     }
   }
   result.raw_ = ByteTrie(std::move(raw));
   result.normalized_ = ByteTrie(std::move(normalized));
+  result.special_ = ByteTrie(std::move(contents));
   return result;
 }
 
+std::vector<size_t> AddedTokens::special_places(std::string_view text) const {
+  std::vector<size_t> places;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (!special_.may_start(text[i])) {
+      continue;
+    }
+    bool found = false;
+    special_.for_each_prefix(text.substr(i), [&](size_t, int32_t) { found = true; });
+    if (found) {
+      places.push_back(i);
+    }
+  }
+  return places;
+}
+
 void AddedTokens::split(std::string_view text, const ByteTrie& trie, bool parse_special,
-                        std::vector<Segment>& out) const {
+                        std::span<const size_t> literal, std::vector<Segment>& out) const {
   if (trie.empty()) {
     if (!text.empty()) {
       out.push_back({text, -1});
@@ -109,7 +129,7 @@ void AddedTokens::split(std::string_view text, const ByteTrie& trie, bool parse_
     const AddedToken& token = tokens_[static_cast<size_t>(index)];
     size_t begin = i, end = i + size;
     i = end;  // a match that does not count still hides what lies inside of it
-    if (token.special && !parse_special) {
+    if (token.special && (!parse_special || std::binary_search(literal.begin(), literal.end(), begin))) {
       continue;
     }
     if (token.single_word && (word_before(text.substr(0, begin)) || word_after(text.substr(end)))) {

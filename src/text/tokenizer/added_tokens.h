@@ -1,6 +1,7 @@
 // Added tokens: strings that become one id wherever they stand in a text, before (or right after) normalization.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,21 +34,30 @@ class AddedTokens {
                                       const TokenizerLimits& limits);
 
   /// Cuts raw text at the tokens that are looked for there. Leftmost, then longest, as the `tokenizers` package.
-  void split_raw(std::string_view text, bool parse_special, std::vector<Segment>& out) const {
-    split(text, raw_, parse_special, out);
+  /// `literal`: positions in `text`, ascending, where no special token begins.
+  void split_raw(std::string_view text, bool parse_special, std::span<const size_t> literal,
+                 std::vector<Segment>& out) const {
+    split(text, raw_, parse_special, literal, out);
   }
   /// The same for normalized text and the other tokens.
   void split_normalized(std::string_view text, bool parse_special, std::vector<Segment>& out) const {
-    split(text, normalized_, parse_special, out);
+    split(text, normalized_, parse_special, {}, out);
   }
 
   const std::vector<AddedToken>& tokens() const { return tokens_; }
+  /// Whether split_normalized() may find special tokens.
+  bool special_normalized() const { return special_normalized_; }
+  /// Positions, ascending, where the content of a special token begins.
+  std::vector<size_t> special_places(std::string_view text) const;
 
  private:
-  void split(std::string_view text, const ByteTrie& trie, bool parse_special, std::vector<Segment>& out) const;
+  void split(std::string_view text, const ByteTrie& trie, bool parse_special, std::span<const size_t> literal,
+             std::vector<Segment>& out) const;
 
   std::vector<AddedToken> tokens_;
   ByteTrie raw_, normalized_;  // values are indices into tokens_
+  ByteTrie special_;           // contents of the special tokens
+  bool special_normalized_ = false;
 };
 
 }  // namespace cohort::text

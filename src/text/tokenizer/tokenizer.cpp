@@ -25,12 +25,12 @@ class Encoding {
       ids_ = parts_.prefix;
     }
     std::vector<Segment> segments;
-    parts_.added.split_raw(text_, options_.parse_special, segments);
+    parts_.added.split_raw(text_, options_.parse_special, options_.literal, segments);
     for (const Segment& segment : segments) {
       if (segment.id >= 0) {
         ids_.push_back(segment.id);
       } else {
-        COHORT_TRY(raw_text(segment.text, segment.text.data() == text_.data()));
+        COHORT_TRY(raw_texts(segment.text));
       }
     }
     if (options_.add_special) {
@@ -40,6 +40,30 @@ class Encoding {
   }
 
  private:
+  /// Text between the special tokens. Where some are found only after normalization, which moves positions, it is cut
+  /// behind the first character of those that are literal: then none of the parts spells them.
+  Expected<void> raw_texts(std::string_view text) {
+    if (parts_.added.special_normalized()) {
+      const auto begin = static_cast<size_t>(text.data() - text_.data());
+      size_t done = 0;
+      for (const size_t literal : options_.literal) {
+        if (literal < begin + done || literal >= begin + text.size()) {
+          continue;
+        }
+        uint32_t size = 0;
+        decode_valid_utf8(text_.data() + literal, size);
+        const size_t end = literal + size - begin;
+        COHORT_TRY(raw_text(text.substr(done, end - done), begin + done == 0));
+        done = end;
+      }
+      text.remove_prefix(done);
+    }
+    if (text.empty()) {
+      return {};
+    }
+    return raw_text(text, text.data() == text_.data());
+  }
+
   Expected<void> raw_text(std::string_view text, bool first) {
     std::string normalized;
     if (!parts_.normalizer.empty()) {
@@ -92,6 +116,9 @@ Expected<std::vector<int32_t>> Tokenizer::encode(std::string_view text, const En
   }
   std::string repaired;
   if (!is_valid_utf8(text)) {
+    if (!options.literal.empty()) {
+      return fail(ErrorCode::invalid_argument, "a text with literal positions is not valid UTF-8");
+    }
     repaired = repair_utf8(text);
     text = repaired;
   }
@@ -110,6 +137,10 @@ Expected<std::string> Tokenizer::decode(std::span<const int32_t> ids, bool skip_
   }
   out += detokenizer.finish();
   return out;
+}
+
+std::vector<size_t> Tokenizer::special_places(std::string_view text) const {
+  return parts_->added.special_places(text);
 }
 
 size_t Tokenizer::vocab_size() const {

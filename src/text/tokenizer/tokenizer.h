@@ -41,6 +41,9 @@ struct EncodeOptions {
   bool add_special = true;    // the model's own first and last tokens (<s> ...)
   bool parse_special = true;  // "<|im_end|>" in the text is that token; otherwise it is text (added tokens that are not
                               // special are always parsed)
+  /// Byte positions, ascending, where the spelling of a special token is text all the same. The text must be valid
+  /// UTF-8 then.
+  std::span<const size_t> literal = {};
 };
 
 class Detokenizer;
@@ -67,8 +70,11 @@ class Tokenizer {
   }
 
   /// Token ids of a text. Invalid UTF-8 is read as U+FFFD, one for each maximal invalid subpart, which is what Python's
-  /// errors="replace" gives the `tokenizers` package. Errors: capacity, unsupported.
+  /// errors="replace" gives the `tokenizers` package. Errors: capacity, unsupported; invalid_argument (invalid UTF-8
+  /// with positions that are literal).
   Expected<std::vector<int32_t>> encode(std::string_view text, const EncodeOptions& options = {}) const;
+  /// Where in a text the spelling of a special token begins (bytes, ascending), also inside of another one's.
+  std::vector<size_t> special_places(std::string_view text) const;
 
   /// The text of token ids, always valid UTF-8: broken characters are U+FFFD. Ids of gaps in the vocabulary have no
   /// text. Errors: invalid_argument, for an id outside of the vocabulary.
