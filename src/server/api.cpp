@@ -4,6 +4,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "base/printable.h"
 #include "base/result.h"
 #include "models/model.h"
@@ -205,8 +206,10 @@ Expected<ordered_json> apply_template(const Ready& ready, const HttpRequest& req
   if (messages == nullptr) return fail(ErrorCode::invalid_argument, "'messages' is missing; give an array");
   COHORT_ASSIGN(const ordered_json parsed, parse_messages(*messages, "messages"));
   GenerationRequest shape;
-  if (const json* tools = fields.take("tools"))
-    COHORT_TRY(parse_tools(*tools, ordered_json::parse(request.body, nullptr, false).at("tools"), shape));
+  if (const json* tools = fields.take("tools")) {
+    COHORT_ASSIGN(const ordered_json ordered, parse_ordered_json(request.body, "the body"));
+    COHORT_TRY(parse_tools(*tools, ordered.at("tools"), shape));
+  }
   bool prompt = true;
   COHORT_TRY(fields.boolean("add_generation_prompt", prompt));
   COHORT_ASSIGN(const ordered_json variables, parse_template_variables(fields));

@@ -76,7 +76,8 @@ void ContentMarks::put_into(Json& json, std::span<const std::string_view> except
     Json out = Json::object();
     for (auto& [name, value] : json.items()) {
       put_into(value, except);
-      out[marked(name, except)] = std::move(value);
+      // Not by look-up: that would take long for large objects, and marked names differ as the names did.
+      out.get_ref<Json::object_t&>().emplace_back(marked(name, except), std::move(value));
     }
     json = std::move(out);
   }

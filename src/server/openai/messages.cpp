@@ -5,6 +5,7 @@
 #include <array>
 #include <set>
 
+#include "base/ordered_json.h"
 #include "base/result.h"
 #include "server/openai/fields.h"
 #include "server/openai/request.h"
@@ -55,8 +56,8 @@ Expected<ordered_json> parse_arguments(const json* arguments, const std::string&
                 arguments == nullptr ? "missing" : shown(*arguments));
   const auto& text = arguments->get_ref<const std::string&>();
   if (text.empty()) return ordered_json::object();
-  ordered_json parsed = ordered_json::parse(text, nullptr, false);
-  if (!parsed.is_object())
+  auto parsed = parse_ordered_json(text, path);
+  if (!parsed || !parsed->is_object())
     return fail(ErrorCode::invalid_argument, "'{}' is {}, which is no JSON object", path, shown(*arguments));
   return parsed;
 }

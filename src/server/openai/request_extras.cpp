@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/ordered_json.h"
 #include "base/result.h"
 
 namespace cohort::server {
@@ -177,9 +178,10 @@ Expected<void> parse_tools(const json& tools, const ordered_json& ordered, Gener
 Expected<void> parse_shape(Fields& fields, std::string_view body, GenerationRequest& request) {
   const json* format = fields.take("response_format");
   const json* tools = request.api == Api::chat ? fields.take("tools") : nullptr;
-  // The body has been parsed before, so it is valid.
-  const ordered_json ordered =
-      format != nullptr || tools != nullptr ? ordered_json::parse(body, nullptr, false) : ordered_json();
+  ordered_json ordered;
+  if (format != nullptr || tools != nullptr) {
+    COHORT_ASSIGN(ordered, parse_ordered_json(body, "the body"));
+  }
   if (format != nullptr) COHORT_TRY(parse_response_format(*format, ordered.at("response_format"), request));
   COHORT_TRY(fields.string("grammar", request.grammar));
   if (request.grammar.empty() && fields.take("grammar") != nullptr)
