@@ -15,6 +15,12 @@ if(COHORT_CUDA AND COHORT_NVCC)
   set(cuda_flags -std=c++20 -O3 -fmad=false -gencode arch=compute_90,code=[sm_90,compute_90] -lineinfo
                  -Xcompiler=-Wall,-Wextra,-ffp-contract=off,-fPIC -Werror=all-warnings
                  -I${CMAKE_SOURCE_DIR}/include -I${CMAKE_SOURCE_DIR}/src)
+  option(COHORT_CUDA_STAMPS "Kernels note where they are when, for device_check stamps (slower)" OFF)
+  if(COHORT_CUDA_STAMPS)
+    list(APPEND cuda_flags -DCOHORT_STAMPS)
+    file(GLOB cuda_hosts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/cuda/*.cpp)
+    set_source_files_properties(${cuda_hosts} PROPERTIES COMPILE_DEFINITIONS COHORT_STAMPS)
+  endif()
   file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/cuda/*.cu)
   foreach(source ${cuda_sources})
     get_filename_component(name ${source} NAME_WE)

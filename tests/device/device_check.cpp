@@ -5,7 +5,8 @@
 //   device_check speed [TYPE...]   qwen3-30b-a3b with random weights: prefill, decode ladder, attribution
 //   device_check ladder B...       as speed of q4_0, at these B alone
 //   device_check climb             decode at every B from 1 to 65
-//   device_check probe B           one step for a profiler
+//   device_check probe B [prefill] one step for a profiler, then their prompts
+//   device_check stamps B FILE     where each block of a decode step was when (builds with -DCOHORT_CUDA_STAMPS=ON)
 //
 // Exit code 1 when a bit differs. Prints tables; the ladder also goes to h200-steps.csv in the current folder.
 #include <cuda_profiler_api.h>
@@ -442,7 +443,8 @@ bool speed(const std::string& type, bool climb, bool profile, std::vector<int32_
 
 /// One decode step of `count` streams of a few layers, kernels one by one, between the marks of a profiler:
 ///   ncu --profile-from-start off --clock-control none device_check probe 64
-void probe(const std::string& type, int32_t count) {
+/// prefill: the prompts once more after it.
+void probe(const std::string& type, int32_t count, bool prefill) {
   Shape shape = kQwen;
   shape.layers = 2;
   SyntheticModel model(shape, types_of(type), 5, true);
@@ -465,6 +467,44 @@ void probe(const std::string& type, int32_t count) {
     must(device->run_greedy(batch, picked));
   }
   cudaProfilerStop();
+  if (!prefill) return;
+  Batch again;
+  for (int32_t s = 0; s < count; ++s) {
+    streams.rewind(s, 0);
+    streams.append(again, s, tokens(s, 0, kPrompt, shape.vocabulary), true);
+  }
+  cudaProfilerStart();
+  must(device->run_greedy(again, picked));
+  cudaProfilerStop();
+}
+
+/// Stamps of one decode step of `count` streams of a few layers in one graph, as a table of blocks.
+void stamps(int32_t count, const char* path) {
+  Shape shape = kQwen;
+  shape.layers = 6;
+  SyntheticModel model(shape, types_of("q4_0"), 5, true);
+  CudaOptions options;
+  options.threads = threads();
+  auto device = must(make_cuda_backend(model.program(), options));
+  constexpr int32_t kPrompt = 512, kSteps = 8;
+  const int32_t pages = Streams::pages_for(count, kPrompt + kSteps);
+  must(device->allocate_cache(TensorType::f16, pages));
+  Streams streams(count, kPrompt + kSteps, pages);
+  std::vector<int32_t> picked(static_cast<size_t>(count));
+  Batch prompts;
+  for (int32_t s = 0; s < count; ++s) streams.append(prompts, s, tokens(s, 0, kPrompt, shape.vocabulary), true);
+  must(device->run_greedy(prompts, picked));
+  for (int32_t i = 0; i < kSteps; ++i) {
+    Batch batch;
+    for (int32_t s = 0; s < count; ++s) streams.append(batch, s, {picked[static_cast<size_t>(s)]}, true);
+    must(device->run_greedy(batch, picked));
+  }
+  std::ofstream out(path);
+  for (const BlockStamps& b : must(device->stamps())) {
+    out << b.launch << ' ' << b.kind << ' ' << b.second << ' ' << b.block << ' ' << b.sm << ' ' << b.start_ns;
+    for (uint64_t c : b.cycles) out << ' ' << c;
+    out << '\n';
+  }
 }
 
 }  // namespace
@@ -480,7 +520,9 @@ int main(int argc, char** argv) {
     good = all_bits(what == "quick", {args.begin() + (args.empty() ? 0 : 1), args.end()});
     std::printf("bits: %s\n", good ? "all equal" : "DIFFERENCES");
   } else if (what == "probe") {
-    probe("q4_0", args.size() > 1 ? std::atoi(args[1].c_str()) : 1);
+    probe("q4_0", args.size() > 1 ? std::atoi(args[1].c_str()) : 1, args.size() > 2 && args[2] == "prefill");
+  } else if (what == "stamps" && args.size() == 3) {
+    stamps(std::atoi(args[1].c_str()), args[2].c_str());
   } else if (what == "ladder") {
     std::vector<int32_t> counts;
     for (size_t i = 1; i < args.size(); ++i) counts.push_back(std::atoi(args[i].c_str()));

@@ -25,7 +25,12 @@ struct Step {
   int32_t* pages;
   int32_t* units[kMaxWindows];  // [units][kUnitWords]; those with many positions first
   int32_t max_rows;             // most rows of a step of this graph: sizes grids, nothing else
+#ifdef COHORT_STAMPS
+  unsigned long long* stamps;  // [launches][2][kStampBlocks][kStampWords], see device.cuh
+  int32_t launch;
+#endif
 };
+inline constexpr int kStampBlocks = 400, kStampWords = 16;
 /// A unit of attention: one split of 256 positions, of one row or of up to kGroupRows rows of one sequence that see the
 /// same splits; row and position are the first one's. Partial results of a row stand together, those of the first from
 /// `partial` on; pages: the eight of the split, those past the last position repeat one before.
@@ -171,6 +176,9 @@ void launch_attention(const AttentionArgs& args, int sms, cudaStream_t stream);
 /// rows unless `fused`.
 bool attention_groups(const AttentionArgs& args);
 void launch_attention_group(const AttentionArgs& args, int sms, cudaStream_t stream);
+/// `fused` steps of few units: splits of a row spread over a cluster of blocks and meet in its shared memory.
+bool attention_few_fits(const AttentionArgs& args);
+void launch_attention_few(const AttentionArgs& args, int sms, cudaStream_t stream);
 /// Whether heads of this size can be `fused`.
 bool attention_fuses(CacheType type, int head_dim);
 /// Bytes of one layer's K (or V) of one page.
@@ -251,11 +259,12 @@ struct UpArgs {
   bool two_groups = false;
   int32_t top_k = 1;
   Act act = Act::silu;
+  bool early = false;  // at most 8 rows, whose input is older than the kernel before
   Quantised input;
   Quantised out;  // [routes]
   UpPlan plan;
 };
-void launch_up(Format format, bool small, const Geometry& geometry, const UpArgs& args, int sms, cudaStream_t stream);
+void launch_up(Format format, const Geometry& geometry, const UpArgs& args, int sms, cudaStream_t stream);
 
 /// small: the experts' weighted sum, and what is added to it; else the experts' outputs.
 struct DownArgs {

@@ -93,6 +93,7 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
   const int dims = args.head_dim;
   const int64_t head_values = int64_t{dims} * 32;  // of one KV head in one page
   const auto head_bytes = static_cast<int>(head_values * kBytes);
+  stamp(args.step, 2);
   const int begin = item.begin, end = item.end;
   const bool has_page = warp * 32 < end && warp * 32 + 32 > begin;
   if (Staged && !fetched && has_page && lane == 0) fetch_page<T>(args, sh, item, args.keys, warp);
@@ -127,7 +128,9 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
     const float* q = args.q + (int64_t{item.row} * args.heads + item.first_head) * dims;
     for (int i = tid; i < H * dims; i += kThreads) sh.q[i] = q[i];
   }
+  stamp(args.step, 3);
   __syncthreads();
+  stamp(args.step, 4);
 
   float score[H];
 #pragma unroll
@@ -160,6 +163,7 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
       }
     }
   }
+  stamp(args.step, 5);
   const int j = tid;  // position in the split
   const bool visible = j >= begin && j < end;
 #pragma unroll
@@ -176,6 +180,7 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
     sh.p[j * H + h] = visible ? numerics::exp<Ops>(__fsub_rn(score[h], maximum)) : 0.0F;
   }
   __syncthreads();
+  stamp(args.step, 6);
   if (warp < H) {  // l = sum16(p): a warp a head, both halves the same
     float sum = 0.0F;
 #pragma unroll 4
@@ -199,6 +204,7 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
       if (page * 32 < end && page * 32 + 32 > begin) barrier_wait(&sh.arrived[page], 1);
     }
   }
+  stamp(args.step, 7);
   const bool mine_fresh = fresh && at / 64 == segment;
   if (mine_fresh) --to;
   for (int dim_base = 0; dim_base < dims; dim_base += 128) {
@@ -227,6 +233,7 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
       }
       if (mine_fresh) add(at, *reinterpret_cast<const float2*>(sh.fresh + dims + dim));
     }
+    stamp(args.step, 8);
     __syncthreads();  // the exchange may lie where the pages are
     if (dim < dims) {
 #pragma unroll
@@ -250,6 +257,7 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
       }
     }
   }
+  stamp(args.step, 9);
   if (single) return;
   if (warp < H) {
     const int key = __reduce_max_sync(kFullMask, sh.keys[warp * kWarps + (lane & 7)]);
@@ -269,6 +277,7 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
     __threadfence();
   }
   __syncthreads();
+  stamp(args.step, 10);
   if (!last) return;
   if (warp >= H) return;
   // A warp a head. The weights of 32 splits at a time, a lane each; then every lane's dimensions. What a few splits
@@ -324,6 +333,7 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
       write_output(args, item.row, item.first_head + warp, d, __fmul_rn(o[e], inverse), d < dims);
     }
   }
+  stamp(args.step, 11);
 }
 
 template <int H, CacheType T, bool Staged>
@@ -345,6 +355,7 @@ __device__ void attend_all(const AttentionArgs& args, const Shared& sh, int unit
         if ((threadIdx.x & 31) == 0) fetch_page<T>(args, sh, item, args.keys, warp);
         fetched = true;
       }
+      stamp(args.step, 1);
       wait_and_pass_on();
       waited = true;
     }
@@ -370,6 +381,7 @@ template <CacheType T, bool Staged>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm) attention_kernel(const __grid_constant__ AttentionArgs args) {
   extern __shared__ __align__(128) std::byte buffer[];
   __shared__ uint64_t arrived[kWarps];
+  stamp(args.step, 0);
   const AttentionLayout layout(args.head_dim, T == CacheType::f32 ? 4 : 2, Staged);
   Shared sh;
   sh.pages = buffer;

@@ -96,6 +96,12 @@ class Backend final : public CudaBackend {
     }
     COHORT_ASSIGN(auto uploader, Uploader::create(memory_, options_.threads, total_bytes_, options_.progress));
     COHORT_ASSIGN(lowered_, lower(program_, limits_, cache_, memory_, *uploader));
+#ifdef COHORT_STAMPS
+    const size_t stamp_bytes = lowered_.launches.size() * 2 * kStampBlocks * kStampWords * 8;
+    COHORT_ASSIGN(void* stamp_memory, memory_.allocate(stamp_bytes, "stamps"));
+    COHORT_TRY(check(cudaMemset(stamp_memory, 0, stamp_bytes), "clearing stamps"));
+    step_.stamps = static_cast<unsigned long long*>(stamp_memory);
+#endif
     return uploader->finish();
   }
 
@@ -158,7 +164,9 @@ class Backend final : public CudaBackend {
     });
   }
 
-  int32_t top_logits() const override { return top_fits(program_.vocabulary) ? kTopLogits : 0; }
+  int32_t top_logits() const override {
+    return top_fits(program_.vocabulary) ? kTopLogits : 0;
+  }
   Expected<StepStats> run_top(const Batch& batch, std::span<TopLogit> top) override {
     earlier_logits_.clear();
     const auto total = static_cast<int32_t>(batch.sampled_rows.size());
@@ -191,7 +199,7 @@ class Backend final : public CudaBackend {
   }
   Expected<std::vector<KernelTime>> profile(int32_t rows) override {
     const Variant variant = variant_of(rows);
-    Launcher launcher{variant, decode_, groups_, step_, sms_, stream_};
+    Launcher launcher{variant, decode_, groups_, one_row_, step_, sms_, stream_};
     launcher.step.max_rows = most_rows(variant);
     std::vector<KernelTime> times;
     for (const Launch& launch : lowered_.launches) {
@@ -233,18 +241,53 @@ class Backend final : public CudaBackend {
     cudaEventDestroy(to);
     return times;
   }
-  int64_t submissions() const override { return submissions_; }
-  int64_t kernels() const override { return kernels_; }
-  size_t device_bytes() const override { return memory_.bytes() + cache_memory_.bytes(); }
+  Expected<std::vector<BlockStamps>> stamps() override {
+#ifdef COHORT_STAMPS
+    std::vector<unsigned long long> raw(lowered_.launches.size() * 2 * kStampBlocks * kStampWords);
+    COHORT_TRY(check(cudaMemcpy(raw.data(), step_.stamps, raw.size() * 8, cudaMemcpyDeviceToHost), "reading stamps"));
+    std::vector<BlockStamps> out;
+    for (size_t i = 0; i < raw.size(); i += kStampWords) {
+      if (raw[i + 1] == 0) continue;
+      const size_t launch = i / kStampWords / kStampBlocks / 2;
+      BlockStamps block{lowered_.launches[launch].kind,
+                        static_cast<int64_t>(launch),
+                        i / kStampWords / kStampBlocks % 2 != 0,
+                        static_cast<int32_t>(i / kStampWords % kStampBlocks),
+                        static_cast<int32_t>(raw[i + 1] - 1),
+                        raw[i + kStampWords - 1],
+                        { raw[i] }};
+      for (size_t w = 2; w + 1 < kStampWords; ++w) block.cycles.push_back(raw[i + w]);
+      out.push_back(std::move(block));
+    }
+    return out;
+#else
+    return fail(ErrorCode::unsupported, "this build has no stamps: configure with -DCOHORT_CUDA_STAMPS=ON");
+#endif
+  }
+  int64_t submissions() const override {
+    return submissions_;
+  }
+  int64_t kernels() const override {
+    return kernels_;
+  }
+  size_t device_bytes() const override {
+    return memory_.bytes() + cache_memory_.bytes();
+  }
 
  private:
   /// What follows the logits in a step: nothing, the highest one, or the kTopLogits highest ones of each row.
   enum class Ending { logits, greedy, top };
   static constexpr int kEndings = 3;
 
-  size_t vocabulary() const { return static_cast<size_t>(program_.vocabulary); }
-  int32_t* top_ids() const { return results_ + limits_.sampled + 1; }
-  float* top_values() const { return reinterpret_cast<float*>(top_ids() + limits_.sampled * kTopLogits); }
+  size_t vocabulary() const {
+    return static_cast<size_t>(program_.vocabulary);
+  }
+  int32_t* top_ids() const {
+    return results_ + limits_.sampled + 1;
+  }
+  float* top_values() const {
+    return reinterpret_cast<float*>(top_ids() + limits_.sampled * kTopLogits);
+  }
 
   Expected<void> copy_logits(int32_t first, int32_t count, std::span<float> out) {
     if (count > 0) {
@@ -376,9 +419,13 @@ class Backend final : public CudaBackend {
   }
 
   /// Whether launch_attention_group can run this program's attention.
-  bool can_group() const { return lowered_.attention_groups && cache_.type != CacheType::f32; }
+  bool can_group() const {
+    return lowered_.attention_groups && cache_.type != CacheType::f32;
+  }
   /// Of the step that was written: the most units of a window.
-  int32_t most_units() const { return *std::max_element(host_ + kUnits, host_ + kUnits + kMaxWindows); }
+  int32_t most_units() const {
+    return *std::max_element(host_ + kUnits, host_ + kUnits + kMaxWindows);
+  }
 
   static Variant variant_of(int32_t rows) {
     return rows <= kSmallRows    ? Variant::small
@@ -428,11 +475,16 @@ class Backend final : public CudaBackend {
     return row - begin;
   }
 
-  void launch_all(Variant variant, bool decode, bool groups, Ending ending) {
-    Launcher launcher{variant, decode, groups, step_, sms_, stream_};
+  void launch_all(Variant variant, bool decode, bool groups, bool one_row, Ending ending) {
+    Launcher launcher{variant, decode, groups, one_row, step_, sms_, stream_};
     launcher.step.max_rows = most_rows(variant);
     launch_begin({host_, launcher.step, lowered_.distinct}, stream_);
-    for (const Launch& launch : lowered_.launches) launch.run(launcher);
+    for (const Launch& launch : lowered_.launches) {
+      launch.run(launcher);
+#ifdef COHORT_STAMPS
+      ++launcher.step.launch;
+#endif
+    }
     if (ending == Ending::greedy) {
       ArgmaxArgs args;
       args.step = launcher.step;
@@ -449,12 +501,12 @@ class Backend final : public CudaBackend {
       cudaMemcpyAsync(results_ + limits_.sampled, lowered_.distinct, 4, cudaMemcpyDeviceToHost, stream_);
   }
 
-  Expected<Graph*> graph_of(Variant variant, bool decode, bool groups, Ending ending) {
+  Expected<Graph*> graph_of(Variant variant, bool decode, bool groups, bool one_row, Ending ending) {
     Graph& graph = graphs_[static_cast<size_t>(variant)]
-                          [((decode ? 2 : 0) + (groups ? 1 : 0)) * kEndings + static_cast<int>(ending)];
+                          [(one_row ? 4 : (decode ? 2 : 0) + (groups ? 1 : 0)) * kEndings + static_cast<int>(ending)];
     if (graph.exec != nullptr) return &graph;
     COHORT_TRY(check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capturing a step"));
-    launch_all(variant, decode, groups, ending);
+    launch_all(variant, decode, groups, one_row, ending);
     const cudaError_t launched = cudaGetLastError();
     cudaGraph_t captured = nullptr;
     const cudaError_t ended = cudaStreamEndCapture(stream_, &captured);
@@ -490,15 +542,17 @@ class Backend final : public CudaBackend {
       const bool decode = variant != Variant::tiles && one_row_each(batch, begin, begin + rows);
       write_step(batch, begin, begin + rows, sampled, sampled_end, can_group() && !decode ? kGroupRows : 1);
       const bool groups = can_group() && (!decode || most_units() > kFewUnits);
+      const bool one_row = decode && !groups && rows == 1;
       decode_ = decode;
       groups_ = groups;
-      COHORT_ASSIGN(const Graph* graph, graph_of(variant, decode, groups, ending));
+      one_row_ = one_row;
+      COHORT_ASSIGN(const Graph* graph, graph_of(variant, decode, groups, one_row, ending));
       kernels_ += graph->kernels;
       if (options_.graph) {
         COHORT_TRY(check(cudaGraphLaunch(graph->exec, stream_), "launching a step"));
         ++submissions_;
       } else {
-        launch_all(variant, decode, groups, ending);
+        launch_all(variant, decode, groups, one_row, ending);
         COHORT_TRY(check(cudaGetLastError(), "launching a step's kernels"));
         submissions_ += graph->kernels;
       }
@@ -540,9 +594,9 @@ class Backend final : public CudaBackend {
   int32_t first_kept_ = 0;             // first sampled row of the last submission
   unsigned long long* best_ = nullptr;
   int32_t* argmax_counters_ = nullptr;
-  Graph graphs_[kVariants][4 * kEndings];  // by decode, groups and ending
+  Graph graphs_[kVariants][5 * kEndings];  // by decode and groups or one row, and ending
   int32_t pages_ = 0;
-  bool decode_ = false, groups_ = false;  // of the last submission
+  bool decode_ = false, groups_ = false, one_row_ = false;  // of the last submission
   int64_t submissions_ = 0, kernels_ = 0;
   double weight_bytes_ = 0, expert_bytes_ = 0, total_bytes_ = 0;
 };

@@ -30,6 +30,16 @@ struct KernelTime {
   double seconds = 0;  // of all of them, best of several
 };
 
+/// Where the first thread of a block was when, in builds with COHORT_STAMPS (kernels of few rows).
+struct BlockStamps {
+  const char* kind;
+  int64_t launch;
+  bool second;  // of the launch's kernels
+  int32_t block, sm;
+  uint64_t start_ns;             // the device's clock at the start; coarse
+  std::vector<uint64_t> cycles;  // of the SM: start, then the kernel's places; 0: not reached
+};
+
 class CudaBackend : public Backend {
  public:
   /// As run, but the device picks each sampled row's highest logit (ties to the lower id) and only the ids come back.
@@ -41,6 +51,8 @@ class CudaBackend : public Backend {
   /// Times each kind of kernel on the data of the last step, which had `rows` rows. Each layer's launch reads its own
   /// weights, so nothing but the dependence between kinds is left out.
   virtual Expected<std::vector<KernelTime>> profile(int32_t rows) = 0;
+  /// The blocks of the last step.
+  virtual Expected<std::vector<BlockStamps>> stamps() = 0;
   /// Bytes of device memory in use: weights, activations, cache.
   virtual size_t device_bytes() const = 0;
 };

@@ -24,6 +24,27 @@ __device__ __forceinline__ void wait_and_pass_on() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
+/// Built with COHORT_STAMPS: the block's first thread notes the cycle it is at, for `device_check stamps`. Place 0 is
+/// the start, the next the SM, the last the nanosecond of the start; `second`: of a launch's second kernel.
+#ifdef COHORT_STAMPS
+__device__ __forceinline__ void stamp(const Step& step, int place, int second = 0) {
+  if (threadIdx.x != 0 || blockIdx.x >= kStampBlocks) return;
+  unsigned long long* to =
+      step.stamps + ((int64_t{step.launch} * 2 + second) * kStampBlocks + blockIdx.x) * kStampWords;
+  unsigned long long now, cycle;
+  asm volatile("mov.u64 %0, %%clock64;" : "=l"(cycle)::"memory");
+  to[place == 0 ? 0 : place + 1] = cycle;
+  if (place != 0) return;
+  unsigned sm;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)::"memory");
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+  to[1] = sm + 1;
+  to[kStampWords - 1] = now;
+}
+#else
+__device__ __forceinline__ void stamp(const Step&, int, int = 0) {}
+#endif
+
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
@@ -170,11 +191,39 @@ __device__ __forceinline__ void quantise_block(float x, int lane, const Quantise
     *reinterpret_cast<int32_t*>(scales + out.blocks * 4) = packed;
   }
 }
+/// quantise_block of Count blocks, `step` apart from `block` on; those past `blocks` are left out. Lane i divides for
+/// block i.
+template <int Count>
+__device__ __forceinline__ void quantise_blocks(const float (&x)[Count], int lane, const Quantised& out, int64_t row,
+                                                int block, int step, int blocks) {
+  uint32_t amax = 0;
+#pragma unroll
+  for (int i = 0; i < Count; ++i) {
+    const uint32_t other = __reduce_max_sync(kFullMask, __float_as_uint(x[i]) & 0x7fffffffU);
+    if (lane % Count == i) amax = other;
+  }
+  const BlockScale s = block_scale(amax);
+  std::byte* record = out.data + row * out.stride;
+  std::byte* scales = record + out.blocks * 32;
+  int packed = 0;
+#pragma unroll
+  for (int i = 0; i < Count; ++i) {
+    const BlockScale of{0.0F, __shfl_sync(kFullMask, s.inverse, i)};
+    const int q = quantise_value(x[i], of);
+    const int sum = __reduce_add_sync(kFullMask, lane < 16 ? q : q * 65536);
+    if (lane == i) packed = sum;
+    if (block + i * step < blocks) record[(block + i * step) * 32 + activation_slot(lane)] = static_cast<std::byte>(q);
+  }
+  if (lane < Count && block + lane * step < blocks) {
+    *reinterpret_cast<float*>(scales + (block + lane * step) * 4) = s.d;
+    *reinterpret_cast<int32_t*>(scales + (block + lane * step + out.blocks) * 4) = packed;
+  }
+}
 /// The highest lane sum of x^2 in one row in shared memory: squares16 by the 32 lanes of a warp (both halves compute
 /// the same).
 __device__ __forceinline__ float squares16_shared(const float* x, int count, int lane) {
   float sum = 0.0F;
-#pragma unroll 8
+#pragma unroll 16
   for (int k = lane & 15; k < count; k += 16) sum = __fmaf_rn(x[k], x[k], sum);
   return tree16(sum);
 }
@@ -185,8 +234,10 @@ __device__ __forceinline__ float norm_factor(float squares, int count, float eps
 
 /// Launches with a programmatic edge to the kernel before it in the stream. An error stays with the runtime as its last
 /// error; the backend asks for it once all kernels of a step were launched.
+/// cluster: blocks of a cluster, which divides the grid.
 template <class... Args>
-void launch(void (*kernel)(Args...), int grid, int block, size_t shared, cudaStream_t stream, Args... args) {
+void launch_clusters(void (*kernel)(Args...), int grid, int block, size_t shared, int cluster, cudaStream_t stream,
+                     Args... args) {
   // One division of L1 for all kernels: a change of it would keep neighbours from sharing an SM.
   if (cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100) != cudaSuccess) return;
   if (shared > 32 << 10 &&  // static shared memory counts as well
@@ -198,12 +249,18 @@ void launch(void (*kernel)(Args...), int grid, int block, size_t shared, cudaStr
   config.blockDim = dim3(static_cast<unsigned>(block));
   config.dynamicSmemBytes = shared;
   config.stream = stream;
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+  config.attrs = attributes;
+  config.numAttrs = cluster > 1 ? 2 : 1;
   static_cast<void>(cudaLaunchKernelEx(&config, kernel, args...));
+}
+template <class... Args>
+void launch(void (*kernel)(Args...), int grid, int block, size_t shared, cudaStream_t stream, Args... args) {
+  launch_clusters(kernel, grid, block, shared, 1, stream, args...);
 }
 
 }  // namespace cohort::cuda

@@ -21,6 +21,7 @@ template <Format F, int SB, int Count, int PerSm>
 __global__ void __launch_bounds__(kUpThreads, PerSm) up_kernel(const __grid_constant__ UpArgs args) {
   extern __shared__ __align__(128) std::byte shared[];
   __shared__ uint64_t full[kUpWarps][kUpSlots], arrived, ready[2];
+  stamp(args.step, 0);
   const UpPlan& plan = args.plan;
   const int tid = static_cast<int>(threadIdx.x), warp = tid >> 5;
   const Lane at(tid & 31);
@@ -39,16 +40,33 @@ __global__ void __launch_bounds__(kUpThreads, PerSm) up_kernel(const __grid_cons
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
+  // Steps of few rows: all rows come before the routes are known (they are older than the kernel before this one);
+  // after them they would queue behind the weights, 3 us.
+  const int rows = args.early ? args.step.header[kRows] : 0;
+  if (args.early && warp == 1) {
+    if (at.lane == 0) barrier_expect(&arrived, static_cast<uint32_t>(rows * plan.column_bytes));
+    __syncwarp();
+    if (at.lane < rows)
+      bulk_copy(columns + at.lane * plan.column_stride, args.input.data + int64_t{at.lane} * args.input.stride,
+                static_cast<uint32_t>(plan.column_bytes), &arrived);
+  }
+  stamp(args.step, 1);
   wait_and_pass_on();
+  stamp(args.step, 2);
 
-  const int items = *args.group.count * args.units;
+  // A single row's routes are the entries.
+  const int items = (rows == 1 ? args.top_k : *args.group.count) * args.units;
   // Neighbouring runs of items go to the blocks of one SM (blocks come to the SMs in turn), so that all SMs have the
   // same number of items, give or take one, where blocks have hardly any.
   const int grid = static_cast<int>(gridDim.x), sms = grid / plan.per_sm;
   const int block = static_cast<int>(blockIdx.x) % sms * plan.per_sm + static_cast<int>(blockIdx.x) / sms;
-  const int begin = static_cast<int>(int64_t{items} * block / grid);
-  const int end = static_cast<int>(int64_t{items} * (block + 1) / grid);
-  if (begin >= end) return;
+  // At most 4096 routes' entries, 512 units and a few hundred blocks: 32 bits suffice.
+  const int begin = static_cast<int>(static_cast<unsigned>(items * block) / static_cast<unsigned>(grid));
+  const int end = static_cast<int>(static_cast<unsigned>(items * (block + 1)) / static_cast<unsigned>(grid));
+  if (begin >= end) {
+    if (args.early) barrier_wait(&arrived, 0);  // nobody leaves before the copies have come
+    return;
+  }
   constexpr int kEntryWords = kEntryHeader + kEntryColumns;
 
   // What lane 0 fetches next: chunk `next_cut` of matrix `next_matrix` of unit `next_unit` of entry `next_entry`.
@@ -79,10 +97,25 @@ __global__ void __launch_bounds__(kUpThreads, PerSm) up_kernel(const __grid_cons
   int entry = next_entry, unit = next_unit;
   int size = 0, route = 0;  // of the entry; route: of column `lane`
   uint32_t arrived_parity = 0;
-  const auto take_entry = [&] {
+  ColumnPointers x = columns_at(columns, plan.column_stride, args.input.blocks, at);
+  const auto read_entry = [&] {
     const int32_t* record = args.group.entries + entry * kEntryWords;
     size = record[1];
     route = at.lane < kEntryColumns ? record[kEntryHeader + at.lane] : 0;
+  };
+  const auto take_columns = [&] {
+    if (args.early) {  // columns past the last: the first row
+      const auto column = [&](int i) {
+        const int row = __shfl_sync(kFullMask, route, i) / args.top_k;
+        return columns + (i < size ? row : 0) * plan.column_stride;
+      };
+      const int scales = args.input.blocks * 32;
+      const std::byte *own = column(at.g), *even = column(at.t * 2), *odd = column(at.t * 2 + 1);
+      x.values = own + at.t * 8;
+      x.scales0 = even + scales;
+      x.scales1 = odd + scales;
+      return;
+    }
     if (warp != 0) return;
     if (at.lane == 0) barrier_expect(&arrived, static_cast<uint32_t>(size * plan.column_bytes));
     __syncwarp();
@@ -92,15 +125,19 @@ __global__ void __launch_bounds__(kUpThreads, PerSm) up_kernel(const __grid_cons
                 static_cast<uint32_t>(plan.column_bytes), &arrived);
     }
   };
-  take_entry();
+  // Whatever is asked for after the weights waits for them.
+  read_entry();
+  if (!args.early) take_columns();
   if (working && at.lane == 0) {
     locate();
     for (int i = 0; i < plan.slots; ++i) fetch(i);
   }
+  if (args.early) take_columns();
+  stamp(args.step, 3);
   barrier_wait(&arrived, arrived_parity);
+  stamp(args.step, 4);
   arrived_parity ^= 1;
 
-  const ColumnPointers x = columns_at(columns, plan.column_stride, args.input.blocks, at);
   const int chunk_blocks = plan.chunk_segments * args.segment_blocks;
   const int pair_floats = up_partial_floats(plan.parts) / 2;
   int slot = 0, buffer = 0;
@@ -133,6 +170,7 @@ __global__ void __launch_bounds__(kUpThreads, PerSm) up_kernel(const __grid_cons
 #pragma unroll 1
         for (int cut = 0; cut < plan.cuts; ++cut) {
           barrier_wait(&full[warp][slot], parity);
+          stamp(args.step, 5 + matrix * 2 + (cut != 0));
           segments_tree<F, SB, Count>(ring + slot * plan.chunk_bytes, (part * plan.cuts + cut) * chunk_blocks,
                                       args.segment_blocks, plan.chunk_segments, x, args.two_groups, at, acc);
           __syncwarp();
@@ -151,6 +189,7 @@ __global__ void __launch_bounds__(kUpThreads, PerSm) up_kernel(const __grid_cons
         for (int i = 0; i < 4; ++i) sums[matrix][i] = acc[0][i];
       }
     }
+    stamp(args.step, 9);
     if (pending >= 0) meet();
     if (working) {
 #pragma unroll
@@ -172,19 +211,24 @@ __global__ void __launch_bounds__(kUpThreads, PerSm) up_kernel(const __grid_cons
       ++entry;
       meet();  // and so all are done with the old columns
       if (item + 1 < end) {
-        take_entry();
-        barrier_wait(&arrived, arrived_parity);
-        arrived_parity ^= 1;
+        read_entry();
+        take_columns();
+        if (!args.early) {
+          barrier_wait(&arrived, arrived_parity);
+          arrived_parity ^= 1;
+        }
       }
     }
   }
   if (pending >= 0) meet();
+  stamp(args.step, 10);
 }
 
 template <Format F, int SB>
 __global__ void __launch_bounds__(kDownThreads, 1) down_kernel(const __grid_constant__ DownArgs args) {
   extern __shared__ __align__(128) std::byte shared[];
   __shared__ uint64_t full[kDownWarps][kDownSlots];
+  stamp(args.step, 0);
   const DownPlan& plan = args.plan;
   const int tid = static_cast<int>(threadIdx.x), warp = tid >> 5;
   const Lane at(tid & 31);
@@ -217,7 +261,9 @@ __global__ void __launch_bounds__(kDownThreads, 1) down_kernel(const __grid_cons
   if (working && warp < count && at.lane == 0) {
     for (int i = 0; i < plan.slots; ++i) fetch(i);
   }
+  stamp(args.step, 1);
   wait_and_pass_on();
+  stamp(args.step, 2);
   const int rows = args.step.header[kRows];
   int slot = 0;
   uint32_t parity = 0;
@@ -241,7 +287,9 @@ __global__ void __launch_bounds__(kDownThreads, 1) down_kernel(const __grid_cons
       const int scales = args.input.blocks * 32;
       const ColumnPointers x{record_of(at.g) + at.t * 8, record_of(at.t * 2) + scales, record_of(at.t * 2 + 1) + scales,
                              0, args.input.blocks * 4};
+      stamp(args.step, 3);
       barrier_wait(&full[warp][slot], parity);
+      stamp(args.step, 4);
       float acc[1][4];
       segments_tree<F, SB, SB == 6 ? 4 : 0>(ring + slot * plan.slot_bytes, 0, args.segment_blocks, args.segments, x,
                                             args.two_groups, at, acc);
@@ -260,7 +308,9 @@ __global__ void __launch_bounds__(kDownThreads, 1) down_kernel(const __grid_cons
         results[to * stride + at.g + 8] = acc[0][i + 2];
       }
     }
+    stamp(args.step, 5);
     __syncthreads();
+    stamp(args.step, 6);
     for (int i = tid; i < rows * kTileRows; i += kDownThreads) {
       const int row = i / kTileRows, in_tile = i % kTileRows;
       const int output = tile * kTileRows + in_tile;
@@ -276,6 +326,7 @@ __global__ void __launch_bounds__(kDownThreads, 1) down_kernel(const __grid_cons
       if (args.addend.data != nullptr) y = __fadd_rn(other, y);
       args.out.data[row * args.out.stride + output] = y;
     }
+    stamp(args.step, 7);
     if (tile + grid < tiles) __syncthreads();
   }
 }
@@ -376,22 +427,20 @@ __global__ void __launch_bounds__(kDownThreads, 1) down_wide_kernel(const __grid
 }
 
 template <Format F>
-void launch_up_format(bool small, const Geometry& geometry, UpArgs args, int sms, cudaStream_t stream) {
-  args.plan = up_plan(shape_of(F), Block<F>::kSums, geometry, small);
+void launch_up_format(const Geometry& geometry, UpArgs args, int sms, cudaStream_t stream) {
+  args.plan = up_plan(shape_of(F), Block<F>::kSums, geometry);
   args.segment_blocks = geometry.segment_blocks;
   const int segments = geometry.segment_blocks == 4 ? args.plan.chunk_segments : 0;
   const auto start = [&](auto* kernel, int per_sm) {
     args.plan.per_sm = per_sm;
     launch(kernel, sms * per_sm, kUpThreads, static_cast<size_t>(args.plan.total), stream, args);
   };
-  if (segments == 2 && args.plan.per_sm == 3) {
-    start(&up_kernel<F, 4, 2, 3>, 3);
-  } else if (segments == 2) {
+  if (segments == 2) {
     start(&up_kernel<F, 4, 2, 2>, args.plan.per_sm);
-  } else if (segments == 4 && args.plan.per_sm < 3) {
+  } else if (segments == 4) {
     start(&up_kernel<F, 4, 4, 2>, args.plan.per_sm);
   } else {
-    start(&up_kernel<F, 0, 0, 2>, args.plan.per_sm < 2 ? 1 : 2);
+    start(&up_kernel<F, 0, 0, 2>, args.plan.per_sm);
   }
 }
 

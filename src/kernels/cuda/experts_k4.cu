@@ -2,8 +2,8 @@
 
 namespace cohort::cuda {
 
-void launch_up_k4(bool small, const Geometry& geometry, const UpArgs& args, int sms, cudaStream_t stream) {
-  launch_up_format<Format::k4>(small, geometry, args, sms, stream);
+void launch_up_k4(const Geometry& geometry, const UpArgs& args, int sms, cudaStream_t stream) {
+  launch_up_format<Format::k4>(geometry, args, sms, stream);
 }
 void launch_down_k4(bool small, const Geometry& geometry, const DownArgs& args, int sms, cudaStream_t stream) {
   launch_down_format<Format::k4>(small, geometry, args, sms, stream);

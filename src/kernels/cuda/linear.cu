@@ -4,10 +4,10 @@
 
 namespace cohort::cuda {
 
-#define COHORT_FORMAT(name)                                                                                      \
-  void launch_stream_##name(bool wide, const LinearArgs& args, int sms, cudaStream_t stream);                    \
-  void launch_tiles_##name(Mode mode, const LinearArgs& args, int sms, cudaStream_t stream);                     \
-  void launch_up_##name(bool small, const Geometry& geometry, const UpArgs& args, int sms, cudaStream_t stream); \
+#define COHORT_FORMAT(name)                                                                          \
+  void launch_stream_##name(bool wide, const LinearArgs& args, int sms, cudaStream_t stream);        \
+  void launch_tiles_##name(Mode mode, const LinearArgs& args, int sms, cudaStream_t stream);         \
+  void launch_up_##name(const Geometry& geometry, const UpArgs& args, int sms, cudaStream_t stream); \
   void launch_down_##name(bool small, const Geometry& geometry, const DownArgs& args, int sms, cudaStream_t stream)
 COHORT_FORMAT(q4);
 COHORT_FORMAT(q8);
@@ -47,7 +47,7 @@ bool stream_fits(Format format, const Geometry& geometry) {
 }
 
 bool experts_fit(Format pair_format, const Geometry& pair, Format down_format, const Geometry& down) {
-  return up_plan(shape_of(pair_format), with_sums(pair_format), pair, false).slots > 0 &&
+  return up_plan(shape_of(pair_format), with_sums(pair_format), pair).slots > 0 &&
          down_plan(with_sums(down_format), down, 8 * kMaxTopK, kSharedOne).workers > 0 &&
          down_plan(with_sums(down_format), down, 0, kSharedOne).workers > 0;
 }
@@ -63,10 +63,9 @@ void launch_tiles(Format format, Mode mode, const LinearArgs& args, int sms, cud
                                                        launch_tiles_k6, launch_tiles_generic, mode, args, sms, stream);
 }
 
-void launch_up(Format format, bool small, const Geometry& geometry, const UpArgs& args, int sms, cudaStream_t stream) {
-  dispatch<bool, const Geometry&, const UpArgs&, int, cudaStream_t>(format, launch_up_q4, launch_up_q8, launch_up_k4,
-                                                                    launch_up_k6, launch_up_generic, small, geometry,
-                                                                    args, sms, stream);
+void launch_up(Format format, const Geometry& geometry, const UpArgs& args, int sms, cudaStream_t stream) {
+  dispatch<const Geometry&, const UpArgs&, int, cudaStream_t>(
+      format, launch_up_q4, launch_up_q8, launch_up_k4, launch_up_k6, launch_up_generic, geometry, args, sms, stream);
 }
 
 void launch_down(Format format, bool small, const Geometry& geometry, const DownArgs& args, int sms,

@@ -21,6 +21,7 @@ __global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1)
     stream_kernel(const __grid_constant__ LinearArgs args) {
   extern __shared__ __align__(128) std::byte shared[];
   __shared__ uint64_t full[kMaxSlots], arrived;
+  stamp(args.step, 0);
   const Geometry& geo = args.geometry;
   const StreamPlan plan = stream_plan(geo, args.slots, NT, Block<F>::kSums);
   const int tid = static_cast<int>(threadIdx.x), warp = tid >> 5;
@@ -67,7 +68,9 @@ __global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1)
   if (tid == 0) {
     for (int i = 0; i < args.slots; ++i) fetch(i);
   }
+  stamp(args.step, 1);
   wait_and_pass_on();
+  stamp(args.step, 2);
   if (!busy) return;
 
   const int segments = geo.segments / plan.parts;
@@ -86,6 +89,7 @@ __global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1)
     }
     barrier_wait(&arrived, arrived_parity);
     arrived_parity ^= 1;
+    stamp(args.step, 3);
     const ColumnPointers x = columns_at(columns, plan.column_stride, geo.blocks, at);
     const int n_tiles = (count + 7) >> 3;
     for (int task = first_task; task < tasks; task += walkers) {
@@ -98,6 +102,7 @@ __global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1)
         ahead = args.addend.data[int64_t{begin + first_column} * args.addend.stride + first_output];
       float acc[NT][4];
       barrier_wait(&full[slot], parity);
+      stamp(args.step, 4);
       {
         // Of a tile past the end the sums are not used.
         const std::byte* tile = shared + slot * slot_bytes + beside * geo.tile_bytes;
@@ -111,6 +116,7 @@ __global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1)
           add_to<NT>(acc, first);
         }
       }
+      stamp(args.step, 5);
       float* place = partial + buffer * plan.partial_floats + warp * NT * kStreamPart + at.t * 2 * kStreamColumn + at.g;
 #pragma unroll
       for (int n = 0; n < NT; ++n) {
@@ -140,6 +146,7 @@ __global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1)
           y = __fadd_rn(o == tid ? ahead : args.addend.data[row * args.addend.stride + output], y);
         args.out.data[row * args.out.stride + output] = y;
       }
+      stamp(args.step, 6);
       buffer ^= 1;
     }
   }

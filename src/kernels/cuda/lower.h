@@ -20,6 +20,7 @@ struct Launcher {
   Variant variant;
   bool decode;            // every sequence has one row
   bool attention_groups;  // launch_attention_group
+  bool one_row;           // of a decode step of few units
   Step step;              // max_rows set for the variant
   int sms;
   cudaStream_t stream;

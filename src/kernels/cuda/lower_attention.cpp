@@ -82,7 +82,9 @@ Expected<void> Lowering::emit(size_t i, const op::Attend& attend) {
     args.cache = cache->type;
     args.keys = cache->keys[layer];
     args.values = cache->values[layer];
-    if (l.attention_groups) {
+    if (args.fused && !l.attention_groups && l.one_row && attention_few_fits(args)) {
+      launch_attention_few(args, l.sms, l.stream);
+    } else if (l.attention_groups) {
       launch_attention_group(args, l.sms, l.stream);
     } else {
       launch_attention(args, l.sms, l.stream);

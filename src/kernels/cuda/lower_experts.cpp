@@ -1,6 +1,7 @@
 #ifdef COHORT_HAS_CUDA
 
 #include <algorithm>
+#include <string_view>
 
 #include "kernels/cuda/lowering.h"
 #include "kernels/cuda/pack.h"
@@ -163,6 +164,9 @@ Expected<void> Lowering::emit(size_t i, const op::Experts& experts) {
   up.outputs = inner;
   up.top_k = top_k;
   up.act = experts.activation == Activation::silu ? Act::silu : Act::gelu_tanh;
+  // Whether the last kernel before these is the one that chooses experts, which does not make the input.
+  const bool early = values_[index(input)].quantised.data != nullptr && !result_.launches.empty() &&
+                     std::string_view(result_.launches.back().kind) == "route";
   COHORT_ASSIGN(up.input, quantised(input));
   up.quantised = hq;
 
@@ -222,13 +226,14 @@ Expected<void> Lowering::emit(size_t i, const op::Experts& experts) {
 
   const Format up_format = pair.format, down_format = down.format;
   const bool streams = experts_stream_;
-  add("gate_up", [up, few_up, up_format, streams](const Launcher& l) mutable {
+  add("gate_up", [up, few_up, up_format, streams, early](const Launcher& l) mutable {
     if (l.variant == Variant::tiles || !streams) {
       up.step = l.step;
       launch_tiles(up_format, Mode::gate_up, up, l.sms, l.stream);
     } else {
       few_up.step = l.step;
-      launch_up(up_format, l.variant == Variant::small, up.geometry, few_up, l.sms, l.stream);
+      few_up.early = early && l.variant == Variant::small;
+      launch_up(up_format, up.geometry, few_up, l.sms, l.stream);
     }
   });
   add("down", [out, few_down, down_format, streams](const Launcher& l) mutable {

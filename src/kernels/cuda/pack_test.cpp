@@ -129,22 +129,20 @@ TEST(cuda_plans, fit_the_memory_they_claim_and_cut_at_segments) {
     for (int blocks : {3, 8, 12, 16, 22, 24, 44, 64, 88}) {
       const FormatShape shape = shape_of(format);
       if (blocks % shape.super_blocks != 0) continue;
-      for (bool three : {false, true}) {
-        const Geometry g = make_geometry(format, 768, blocks, 2);
-        const UpPlan up = up_plan(shape, with_sums(format), g, three);
-        if (up.slots == 0) {
-          // An odd number of super-blocks leaves one warp all of K, whose chunk is too large: the tiled kernels run.
-          EXPECT_TRUE(shape.super_blocks == 8 && blocks == 88);
-          continue;
-        }
+      const Geometry pair = make_geometry(format, 768, blocks, 2);
+      const UpPlan up = up_plan(shape, with_sums(format), pair);
+      if (up.slots == 0) {
+        // An odd number of super-blocks leaves one warp all of K, whose chunk is too large: the tiled kernels run.
+        EXPECT_TRUE(shape.super_blocks == 8 && blocks == 88);
+      } else {
         EXPECT_LE(up.slots, kUpSlots);
-        EXPECT_LE(up.total, up.per_sm == 3 ? kSharedThree : up.per_sm == 2 ? kSharedTwo : kSharedOne);
-        EXPECT_EQ(up.parts * up.cuts * up.chunk_segments, g.segments);
-        EXPECT_EQ(up.parts * up.cuts * up.chunk_bytes, g.tile_bytes);
+        EXPECT_LE(up.total, up.per_sm == 2 ? kSharedTwo : kSharedOne);
+        EXPECT_EQ(up.parts * up.cuts * up.chunk_segments, pair.segments);
+        EXPECT_EQ(up.parts * up.cuts * up.chunk_bytes, pair.tile_bytes);
         EXPECT_EQ(up.chunk_bytes % 16, 0);
         EXPECT_EQ(up.columns, kUpWarps * up.slots * up.chunk_bytes);
         // A chunk is whole groups of blocks that share super-scales.
-        EXPECT_EQ(g.blocks / (up.parts * up.cuts) % shape.super_blocks, 0);
+        EXPECT_EQ(pair.blocks / (up.parts * up.cuts) % shape.super_blocks, 0);
       }
       const Geometry g = make_geometry(format, 2048, blocks, 1);
       for (int routes : {0, 64, 256}) {

@@ -23,7 +23,6 @@ inline constexpr int kTileColumns = 32;  // of the tiled ones
 inline constexpr int kEntryHeader = 4;   // words before an entry's routes: expert, size
 
 // Bytes of dynamic shared memory of a block when so many share an SM (228 KB, of which each block takes 1 KB more).
-inline constexpr int kSharedThree = 76400;  // of each of three blocks on an SM
 inline constexpr int kSharedTwo = 113 << 10;
 inline constexpr int kSharedOne = 226 << 10;
 
@@ -59,7 +58,7 @@ inline UpPlan up_plan_within(const FormatShape& shape, bool with_sums, const Geo
   for (plan.parts = 4; plan.parts > 1 && (g.segments % plan.parts != 0 || supers % plan.parts != 0);) plan.parts /= 2;
   plan.column_bytes = record_bytes(g.blocks, with_sums);
   plan.column_stride = shared_record(g.blocks, with_sums);
-  plan.per_sm = limit == kSharedThree ? 3 : limit == kSharedTwo ? 2 : 1;
+  plan.per_sm = limit == kSharedTwo ? 2 : 1;
   const int fixed = 8 * plan.column_stride + 2 * up_partial_floats(plan.parts) * 4;
   for (plan.cuts = 1; plan.cuts <= 4; plan.cuts *= 2) {
     const int pieces = plan.parts * plan.cuts;
@@ -77,14 +76,10 @@ inline UpPlan up_plan_within(const FormatShape& shape, bool with_sums, const Geo
   plan.slots = 0;
   return plan;
 }
-/// three: more warps hide latency where a block has an item or two, else larger chunks are better.
-inline UpPlan up_plan(const FormatShape& shape, bool with_sums, const Geometry& g, bool three) {
-  for (int limit : {kSharedThree, kSharedTwo}) {
-    if (limit == kSharedThree && !three) continue;
-    const UpPlan plan = up_plan_within(shape, with_sums, g, limit);
-    if (plan.slots > 0) return plan;
-  }
-  return up_plan_within(shape, with_sums, g, kSharedOne);
+/// Two blocks an SM where they fit. (Three with smaller chunks were slower once the columns came early.)
+inline UpPlan up_plan(const FormatShape& shape, bool with_sums, const Geometry& g) {
+  const UpPlan plan = up_plan_within(shape, with_sums, g, kSharedTwo);
+  return plan.slots > 0 ? plan : up_plan_within(shape, with_sums, g, kSharedOne);
 }
 
 struct DownPlan {

@@ -128,6 +128,7 @@ __global__ void __launch_bounds__(kRouterThreads) router_kernel(const __grid_con
   extern __shared__ __align__(128) float buffer[];
   __shared__ uint64_t rows_here, weights_here;
   __shared__ float factors[kRouterRows];
+  stamp(args.step, 0);
   const int k = args.k;
   float* x = buffer;
   float* w = x + kRouterRows * (k + kRowGap);
@@ -144,10 +145,14 @@ __global__ void __launch_bounds__(kRouterThreads) router_kernel(const __grid_con
   }
   __syncthreads();
   const int rows = args.step.header[kRows];
+  stamp(args.step, 1);
   wait_and_pass_on();
+  stamp(args.step, 2);
   if (tid < 32) copy_rows(x, args.input, 0, rows, k, &rows_here);
   barrier_wait(&weights_here, 0);
+  stamp(args.step, 3);
   barrier_wait(&rows_here, 0);
+  stamp(args.step, 4);
   const bool active = row < rows;
   const float* my_x = x + row * (k + kRowGap) + lane;
   if (args.norm) {
@@ -159,17 +164,25 @@ __global__ void __launch_bounds__(kRouterThreads) router_kernel(const __grid_con
     const float factor = norm_factor(tree16(sum), k, args.eps);
     if (active && lane == 0) factors[row] = factor;
     __syncthreads();
+    stamp(args.step, 5);
     for (int r = 0; r < rows; ++r) {
       const float by = factors[r];
       float* row_x = x + r * (k + kRowGap);
-#pragma unroll 8
-      for (int i = tid; i < k; i += kRouterThreads) {
-        const float y = __fmul_rn(row_x[i], by);
-        row_x[i] = args.norm_weight != nullptr ? __fmul_rn(y, norm_weight[i]) : y;
+      const bool weighted = args.norm_weight != nullptr;
+#pragma unroll 4
+      for (int i = tid * 4; i < k; i += kRouterThreads * 4) {
+        float4 y = *reinterpret_cast<const float4*>(row_x + i);
+        y = make_float4(__fmul_rn(y.x, by), __fmul_rn(y.y, by), __fmul_rn(y.z, by), __fmul_rn(y.w, by));
+        if (weighted) {
+          const float4 v = *reinterpret_cast<const float4*>(norm_weight + i);
+          y = make_float4(__fmul_rn(y.x, v.x), __fmul_rn(y.y, v.y), __fmul_rn(y.z, v.z), __fmul_rn(y.w, v.w));
+        }
+        *reinterpret_cast<float4*>(row_x + i) = y;
       }
     }
     __syncthreads();
   }
+  stamp(args.step, 6);
   uint32_t parity = 1;
   for (int expert = static_cast<int>(blockIdx.x);;) {
     float sum = 0.0F;
@@ -195,6 +208,7 @@ __global__ void __launch_bounds__(kRouterThreads) router_kernel(const __grid_con
     barrier_wait(&weights_here, parity);
     parity ^= 1;
   }
+  stamp(args.step, 7);
   if (!args.norm || (args.quantised.data == nullptr && args.norm_out.data == nullptr)) return;
   const int blocks = k / 32, in_block = tid & 31;
   const int step = static_cast<int>(gridDim.x) * (kRouterThreads / 32);
@@ -204,6 +218,7 @@ __global__ void __launch_bounds__(kRouterThreads) router_kernel(const __grid_con
     if (args.norm_out.data != nullptr) args.norm_out.data[int64_t{r} * args.norm_out.stride + i] = y;
     if (args.quantised.data != nullptr) quantise_block(y, in_block, args.quantised, r, b);
   }
+  stamp(args.step, 8);
 }
 
 /// Softmax over a row's logits and its top k, by one warp; K = experts / 32, rounded up.
@@ -377,13 +392,17 @@ template <int K>
 __global__ void __launch_bounds__(kSelectThreads) select_kernel(const __grid_constant__ RouteArgs args) {
   extern __shared__ __align__(128) int counts[];  // [experts * 2]
   __shared__ int last, chosen[kRouterRows * kMaxTopK];
+  stamp(args.step, 0, 1);
   const int tid = static_cast<int>(threadIdx.x), warp = tid >> 5;
   const int rows = args.step.header[kRows];
+  stamp(args.step, 1, 1);
   wait_and_pass_on();
+  stamp(args.step, 2, 1);
   int* local = rows <= kRouterRows && gridDim.x == 1 ? chosen : nullptr;
   constexpr int kWarps = kSelectThreads / 32;
   for (int row = static_cast<int>(blockIdx.x) * kWarps + warp; row < rows; row += static_cast<int>(gridDim.x) * kWarps)
     select_experts<K>(args, row, local);
+  stamp(args.step, 3, 1);
   if (local != nullptr && rows == 1) {  // every route is an entry
     if (tid >= 32) return;
     __syncwarp();
@@ -397,6 +416,7 @@ __global__ void __launch_bounds__(kSelectThreads) select_kernel(const __grid_con
       *args.group.count = args.top_k;
       *args.group.distinct += args.top_k;
     }
+    stamp(args.step, 4, 1);
     return;
   }
   if (gridDim.x > 1) {
@@ -414,6 +434,7 @@ __global__ void __launch_bounds__(kSelectThreads) select_kernel(const __grid_con
   }
   if (local != nullptr && rows * args.top_k <= 64) {  // at most 8 routes an expert, so an entry each
     if (tid < 32) group_few_routes(args, rows * args.top_k, local);
+    stamp(args.step, 4, 1);
     return;
   }
   group_routes(args, rows, local, counts);

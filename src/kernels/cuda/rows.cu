@@ -37,6 +37,7 @@ __global__ void __launch_bounds__(Threads, Threads == kRowThreads ? 1 : 3)
   extern __shared__ __align__(16) float row_values[];
   __shared__ float factor_shared;
   const int tid = static_cast<int>(threadIdx.x);
+  stamp(args.step, 0);
   // The norm's weights of this thread's first blocks, before the wait.
   constexpr int kAhead = 4;
   float ahead[kAhead];
@@ -45,7 +46,9 @@ __global__ void __launch_bounds__(Threads, Threads == kRowThreads ? 1 : 3)
     const int i = (tid & ~31) + j * Threads + (tid & 31);
     ahead[j] = args.norm_weight != nullptr && i < args.width ? args.norm_weight[i] : 1.0F;
   }
+  stamp(args.step, 1);
   wait_and_pass_on();
+  stamp(args.step, 2);
   const int rows = args.step.header[args.sampled ? kSampled : kRows];
   for (int row = static_cast<int>(blockIdx.x); row < rows; row += static_cast<int>(gridDim.x)) {
     __syncthreads();
@@ -103,6 +106,7 @@ __global__ void __launch_bounds__(Threads, Threads == kRowThreads ? 1 : 3)
     }
     if (!args.norm && args.quantised.data == nullptr) continue;
     __syncthreads();
+    stamp(args.step, 3);
     float factor = 1.0F;
     if (args.norm) {
       if (tid < 32) {
@@ -112,10 +116,11 @@ __global__ void __launch_bounds__(Threads, Threads == kRowThreads ? 1 : 3)
       __syncthreads();
       factor = factor_shared;
     }
+    stamp(args.step, 4);
     // A warp takes 32-blocks; the last one may be short when nothing is quantised.
     const int warp = tid >> 5, lane = tid & 31;
     const int blocks = (args.width + 31) / 32;
-    const auto finish = [&](int b, float weight) {
+    const auto value_of = [&](int b, float weight) {
       const int i = b * 32 + lane;
       const bool inside = i < args.width;
       float y = inside ? row_values[i] : 0.0F;
@@ -124,16 +129,19 @@ __global__ void __launch_bounds__(Threads, Threads == kRowThreads ? 1 : 3)
         if (args.norm_weight != nullptr && inside) y = __fmul_rn(y, weight);
         if (inside && args.norm_out.data != nullptr) args.norm_out.data[int64_t{row} * args.norm_out.stride + i] = y;
       }
-      if (args.quantised.data != nullptr) quantise_block(y, lane, args.quantised, row, b);
+      return y;
     };
+    float first[kAhead];
 #pragma unroll
-    for (int j = 0; j < kAhead; ++j) {
-      if (warp + j * (Threads / 32) < blocks) finish(warp + j * (Threads / 32), ahead[j]);
-    }
+    for (int j = 0; j < kAhead; ++j) first[j] = value_of(warp + j * (Threads / 32), ahead[j]);
+    if (args.quantised.data != nullptr)
+      quantise_blocks<kAhead>(first, lane, args.quantised, row, warp, Threads / 32, blocks);
     for (int b = warp + kAhead * (Threads / 32); b < blocks; b += Threads / 32) {
       const int i = b * 32 + lane;
-      finish(b, args.norm_weight != nullptr && i < args.width ? args.norm_weight[i] : 1.0F);
+      const float y = value_of(b, args.norm_weight != nullptr && i < args.width ? args.norm_weight[i] : 1.0F);
+      if (args.quantised.data != nullptr) quantise_block(y, lane, args.quantised, row, b);
     }
+    stamp(args.step, 5);
   }
 }
 
