@@ -132,6 +132,9 @@ class Engine {
   Capacity capacity() const;
   /// "cpu avx512, 2 threads"
   std::string description() const;
+  /// Bytes a second that the device reads from its own memory, measured now; 0: weights lie in the host's memory. Not
+  /// while a step runs.
+  double device_bandwidth() const;
 
  private:
   struct Impl;

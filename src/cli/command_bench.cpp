@@ -25,7 +25,7 @@ struct Arguments {
 
 int run(Arguments& a) {
   a.steps.bandwidth = std::max(a.bandwidth, 0.0) * 1e9;
-  // The memory of a device is not measured: what the roofline refers to has to be given.
+  a.steps.bandwidth_given = a.bandwidth >= 0;
   if (a.bandwidth < 0 && !a.steps.engine.device.starts_with("cuda")) {
     const auto probes = probe_machine(a.steps.engine.threads > 0 ? a.steps.engine.threads : default_threads());
     if (!probes) {

@@ -27,12 +27,17 @@ int run(Arguments& a) {
   if (const auto checked = check_options(engine); !checked) return failed("profile", checked.error());
   const auto isa = parse_isa(engine.isa);
   if (!isa) return failed("profile", isa.error());
-  const auto probes = probe_machine(engine.threads > 0 ? engine.threads : default_threads());
-  if (!probes) return failed("profile", fmt::format("cannot measure the machine: {}", probes.error().message));
-  a.profile.bandwidth = probes->read_all * 1e9;
-  a.profile.float_peak = probes->fma_all * 1e9;
-  for (const Probes::IntPeak& peak : probes->int8) {
-    if (peak.isa <= *isa) a.profile.int8_peak = std::max(a.profile.int8_peak, peak.all * 1e12);
+  if (engine.device.starts_with("cuda")) {  // it measures its own memory
+    if (a.output == "html")
+      return failed("profile", "a device's profile has no page: the output (-o) must be md or json");
+  } else {
+    const auto probes = probe_machine(engine.threads > 0 ? engine.threads : default_threads());
+    if (!probes) return failed("profile", fmt::format("cannot measure the machine: {}", probes.error().message));
+    a.profile.bandwidth = probes->read_all * 1e9;
+    a.profile.float_peak = probes->fma_all * 1e9;
+    for (const Probes::IntPeak& peak : probes->int8) {
+      if (peak.isa <= *isa) a.profile.int8_peak = std::max(a.profile.int8_peak, peak.all * 1e12);
+    }
   }
   const bool terminal = ::isatty(STDERR_FILENO) != 0;
   const auto report = profile_steps(a.profile, [&](const std::string& line) {

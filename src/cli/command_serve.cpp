@@ -91,7 +91,7 @@ int failed(const Error& error) {
   return error.code == ErrorCode::invalid_argument ? 2 : 1;
 }
 
-/// What "% of memory speed" is measured against; 0 where it is not known (a device's own memory is not measured).
+/// What "% of memory speed" is measured against on the CPU; a device measures its own memory.
 double measured_bandwidth(const EngineOptions& options) {
   if (options.device.starts_with("cuda")) return 0;
   const int threads = options.threads > 0 ? options.threads : static_cast<int>(std::thread::hardware_concurrency());

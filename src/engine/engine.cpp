@@ -317,6 +317,10 @@ std::span<const float> Engine::last_logits() const {
 const Model& Engine::model() const {
   return *impl_->model;
 }
+double Engine::device_bandwidth() const {
+  return impl_->backend->read_bandwidth();
+}
+
 std::string Engine::description() const {
   return impl_->backend->description() + (impl_->note.empty() ? "" : " (" + impl_->note + ")");
 }

@@ -49,6 +49,9 @@ class Backend {
   virtual Expected<void> read_logits(int32_t row, std::span<float> logits);
   /// Bytes that allocate_cache() could take where the cache lies.
   virtual size_t free_cache_bytes() const;
+  /// Bytes a second that it reads from memory of its own, measured now; 0: its weights lie in the host's memory, or
+  /// there was no room to measure.
+  virtual double read_bandwidth() { return 0; }
   /// Copies page `from` to page `to` in every layer (copy-on-write of a shared partial page).
   virtual void copy_page(int32_t from, int32_t to) = 0;
   /// Shows the inputs of all matrices of the following steps, until nullptr is given; the results stay the same. Where

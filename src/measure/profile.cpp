@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "engine/backend_choice.h"
 #include "kernels/cpu/backend.h"
+#include "kernels/cuda/backend.h"
 #include "kv/cache.h"
 #include "kv/pages.h"
 #include "measure/fed_streams.h"
@@ -153,6 +154,62 @@ class Profiler {
   CpuBackend& backend_;
 };
 
+/// Kernels of a step on a device, each kind run by itself on the data of the last step. Bytes and layers are not known
+/// by kind.
+Expected<ProfilePoint> device_point(CudaBackend& backend, const Program& program, const ProfileOptions& o,
+                                    double bandwidth, int32_t streams, bool prefill) {
+  const FeedShape shape = {o.prompt_tokens, o.steps, o.engine.prefill_rows, false};
+  ProfilePoint p;
+  p.streams = streams;
+  p.prefill = prefill;
+  std::vector<StepStats> runs(static_cast<size_t>(o.repeats) + 1);
+  for (StepStats& run : runs) {
+    FedStreams fed(backend, program, shape, streams);
+    COHORT_ASSIGN(run, fed.prefill());
+    if (prefill) continue;
+    COHORT_ASSIGN(run, fed.decode());
+  }
+  runs.erase(runs.begin());  // warmed up
+  std::ranges::nth_element(runs, runs.begin() + o.repeats / 2, {}, &StepStats::seconds);
+  const StepStats& run = runs[static_cast<size_t>(o.repeats / 2)];
+  const int32_t chunk = std::min(o.engine.prefill_rows, o.prompt_tokens);
+  const int32_t steps = prefill ? (o.prompt_tokens + chunk - 1) / chunk * streams : o.steps;
+  p.rows = static_cast<double>(streams) * (prefill ? o.prompt_tokens : o.steps) / steps;
+  p.seconds = run.seconds / steps;
+  p.distinct_experts = run.distinct_experts / steps;
+  p.bytes = run.bytes / steps;
+  p.roofline_seconds = bandwidth > 0 ? p.bytes / bandwidth : 0;
+  COHORT_ASSIGN(const std::vector<KernelTime> times,
+                backend.profile(prefill ? (o.prompt_tokens - 1) % chunk + 1 : streams));
+  for (const KernelTime& t : times) {
+    ProfileEntry e;
+    e.name = t.kind;
+    e.kind = "kernel";
+    e.seconds = t.seconds;
+    e.jobs = t.launches;
+    p.operations.push_back(e);
+  }
+  std::ranges::stable_sort(p.operations, std::greater(), &ProfileEntry::seconds);
+  return p;
+}
+
+std::string explain_device(const ProfilePoint& p) {
+  double sum = 0;
+  int64_t launches = 0;
+  for (const ProfileEntry& e : p.operations) {
+    sum += e.seconds;
+    launches += e.jobs;
+  }
+  std::string text = fmt::format("{:.1f} MB must be read, which takes {:.2f} of {:.2f} ms. ", p.bytes / 1e6,
+                                 p.roofline_seconds * 1e3, p.seconds * 1e3);
+  text += fmt::format(
+      "The kernels by themselves, one kind at a time, take {:.2f} ms in {} launches; in a step neighbours overlap.",
+      sum * 1e3, launches);
+  if (!p.operations.empty())
+    text += fmt::format(" Most goes into {} ({:.2f} ms).", p.operations[0].name, p.operations[0].seconds * 1e3);
+  return text;
+}
+
 double total_bytes(const ProfilePoint& p) {
   double bytes = 0;
   for (const ProfileEntry& e : p.operations) bytes += e.bytes;
@@ -226,25 +283,43 @@ Expected<ProfileReport> profile_steps(const ProfileOptions& options,
   o.engine.kv_positions = int64_t{most} * pages_for(context) * kPagePositions;
   COHORT_ASSIGN(auto model, Model::load(o.engine.model, context));
   const Program& program = model->program();
+  ProfileReport report;
+  report.model = model->config().name;
+  report.type = main_type(program);
+  report.prompt_tokens = o.prompt_tokens;
+  report.steps = o.steps;
+  if (o.engine.device.starts_with("cuda")) {
+    COHORT_ASSIGN(const OpenedBackend opened, open_backend(*model, o.engine, {}));
+    auto* device = dynamic_cast<CudaBackend*>(opened.backend.get());
+    if (device == nullptr) {
+      return fail(ErrorCode::unsupported, "the device cannot be profiled with --backend {}; use --backend fast",
+                  o.engine.backend);
+    }
+    report.device = device->description();
+    report.bandwidth = device->read_bandwidth();
+    for (const int32_t count : o.streams) {
+      if (progress) progress(fmt::format("{} streams", count));
+      COHORT_ASSIGN(ProfilePoint point, device_point(*device, program, o, report.bandwidth, count, false));
+      report.points.push_back(std::move(point));
+    }
+    if (progress) progress("prefill");
+    COHORT_ASSIGN(ProfilePoint prefill, device_point(*device, program, o, report.bandwidth, 1, true));
+    report.points.push_back(std::move(prefill));
+    for (ProfilePoint& point : report.points) point.explanation = explain_device(point);
+    return report;
+  }
   COHORT_ASSIGN(const TensorType kv_type, parse_kv_type(o.engine.kv_type));
   COHORT_ASSIGN(const int32_t pages, choose_pages(o.engine, *model, KvCache::page_bytes(program.cache_layers, kv_type),
                                                   {available_memory(), model->weight_bytes()}));
   COHORT_ASSIGN(auto backend, make_backend(program, o.engine, {}));
   auto* cpu_backend = dynamic_cast<CpuBackend*>(backend.get());
   if (cpu_backend == nullptr) {
-    return fail(ErrorCode::unsupported,
-                "only the CPU backend can be profiled, not '{}' (use --device cpu and --backend "
-                "fast)",
+    return fail(ErrorCode::unsupported, "only the CPU and CUDA backends can be profiled, not '{}' (use --backend fast)",
                 backend->description());
   }
   COHORT_TRY(backend->allocate_cache(kv_type, pages));
-  ProfileReport report;
-  report.model = model->config().name;
-  report.type = main_type(program);
   report.device = backend->description();
   report.threads = cpu_backend->threads();
-  report.prompt_tokens = o.prompt_tokens;
-  report.steps = o.steps;
   report.bandwidth = o.bandwidth;
   report.int8_peak = o.int8_peak;
   report.float_peak = o.float_peak;

@@ -1,5 +1,5 @@
-// Where the time of steps goes on the CPU backend, by operation and by layer, against what the machine could do, and in
-// words: what bounds each number of streams, and why the batch does or does not scale.
+// Where the time of steps goes, by operation and by layer (on a device: by kind of kernel), against what the machine
+// could do, and in words: what bounds each number of streams, and why the batch does or does not scale.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +41,7 @@ struct ProfilePoint {
   double serial_seconds = 0;                     // one thread plans while the others wait
   double core_use = 0;                           // share of the threads' time that is spent in jobs
   double roofline_seconds = 0;                   // of the whole step
+  double bytes = 0;                              // of a step, where operations do not say (a device)
   bool memory_bound = true;                      // which limit roofline_seconds is
   std::vector<ProfileEntry> operations, layers;  // operations: the longest first
   std::string explanation;
@@ -53,7 +54,8 @@ struct ProfileReport {
   std::vector<ProfilePoint> points;  // decode at each number of streams, then prefill
 };
 
-/// Streams are fed as by bench_steps(). Errors: as bench_steps(); unsupported for a backend other than the CPU's.
+/// Streams are fed as by bench_steps(). device `auto` is the CPU. Errors: as bench_steps(); unsupported for the
+/// reference.
 Expected<ProfileReport> profile_steps(const ProfileOptions& options,
                                       const std::function<void(const std::string&)>& progress = {});
 

@@ -43,10 +43,26 @@ std::string to_markdown(const ProfileReport& r) {
       "{} {}, {}; {} prompt tokens, {} decode steps; the machine reads {:.1f} GB/s and does {:.2f} int8 and {:.2f} f32 "
       "TOP/s\n",
       r.model, r.type, r.device, r.prompt_tokens, r.steps, r.bandwidth / 1e9, r.int8_peak / 1e12, r.float_peak / 1e12);
+  const bool on_device = r.threads == 0;
+  if (on_device) {
+    out = fmt::format("{} {}, {}; {} prompt tokens, {} decode steps; the device reads {:.1f} GB/s\n", r.model, r.type,
+                      r.device, r.prompt_tokens, r.steps, r.bandwidth / 1e9);
+  }
   for (const ProfilePoint& p : r.points) {
-    out +=
-        fmt::format("\n## {}: {:.3f} ms a step, {:.1f} tok/s, {:.0f}% of roofline, cores {:.0f}% busy\n\n", title_of(p),
-                    p.seconds * 1e3, p.rows / p.seconds, 100 * p.roofline_seconds / p.seconds, 100 * p.core_use);
+    out += fmt::format("\n## {}: {:.3f} ms a step, {:.1f} tok/s, {:.0f}% of roofline", title_of(p), p.seconds * 1e3,
+                       p.rows / p.seconds, 100 * p.roofline_seconds / p.seconds);
+    if (on_device) {
+      out +=
+          "\n\n| kernels          | ms alone | launches | us each |\n"
+          "|:-----------------|---------:|---------:|--------:|\n";
+      for (const ProfileEntry& e : p.operations) {
+        out += fmt::format("| {:<16} | {:8.3f} | {:8} | {:7.1f} |\n", e.name, e.seconds * 1e3, e.jobs,
+                           e.seconds * 1e6 / static_cast<double>(e.jobs));
+      }
+      out += "\n" + p.explanation + "\n";
+      continue;
+    }
+    out += fmt::format(", cores {:.0f}% busy\n\n", 100 * p.core_use);
     out +=
         "| operation        | kind     |  ms/step |  share |       MB |   GB/s |    Gop/s | roofline |   jobs |\n"
         "|:-----------------|:---------|---------:|-------:|---------:|-------:|---------:|---------:|-------:|\n";
@@ -55,6 +71,7 @@ std::string to_markdown(const ProfileReport& r) {
     out += table_row({"(planning)", "serial", p.serial_seconds}, p);
     out += "\n" + p.explanation + "\n";
   }
+  if (on_device) return out;
   out += "\n## Layers, ms a step (% of roofline)\n\n| layer   |";
   for (const ProfilePoint& p : r.points)
     out += fmt::format(" {:>15} |", p.prefill ? "prefill" : fmt::format("B={}", p.streams));

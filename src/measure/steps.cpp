@@ -63,6 +63,9 @@ Expected<StepsReport> bench_steps(const StepsOptions& options,
   report.generated_tokens = o.generated_tokens;
   report.repeats = o.repeats;
   report.bandwidth = o.bandwidth;
+  if (!o.bandwidth_given) {
+    if (const double own = backend->read_bandwidth(); own > 0) report.bandwidth = own;
+  }
   report.weight_bytes = model->weight_bytes();
   const FeedShape shape = {o.prompt_tokens, o.generated_tokens, o.engine.prefill_rows, o.shared_tokens};
   for (const int32_t count : o.streams) {

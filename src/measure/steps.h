@@ -17,8 +17,10 @@ struct StepsOptions {
   int32_t generated_tokens = 32;  // decode steps
   std::vector<int32_t> streams{1, 2, 4, 8, 16, 32};
   int32_t repeats = 5;
-  /// Bytes a second that this device reads (0: unknown, no roofline).
+  /// Bytes a second that the host reads (0: unknown, no roofline). A device measures its own memory unless
+  /// bandwidth_given.
   double bandwidth = 0;
+  bool bandwidth_given = false;
   bool shared_tokens = false;  // best case: every stream is fed the same tokens, so all rows choose the same experts
 };
 

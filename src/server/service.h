@@ -25,7 +25,7 @@ struct ServiceOptions {
   bool check_host = false;
   std::vector<std::string> allowed_hosts;
   size_t queue_limit = 256;
-  double bandwidth = 0;  // GB/s that the device reads from memory, for the share of the roofline; 0: not known
+  double bandwidth = 0;  // GB/s that the host reads from memory, for the share of the roofline; 0: not known
 };
 
 /// A loaded model. Immutable but for the loop, which is thread-safe.

@@ -183,6 +183,8 @@ void launch_attention_few(const AttentionArgs& args, int sms, cudaStream_t strea
 bool attention_fuses(CacheType type, int head_dim);
 /// Bytes of one layer's K (or V) of one page.
 size_t page_half_bytes(CacheType type, int kv_heads, int head_dim);
+/// Reads `bytes` (a multiple of 16) of device memory; `out`: a word that is written if all of it is ones.
+void launch_read(const std::byte* data, size_t bytes, int32_t* out, int sms, cudaStream_t stream);
 void launch_copy_page(std::byte* base, size_t page_bytes, int from, int to, cudaStream_t stream);
 
 /// dot16 of float weights: out [rows, outputs]; weights packed as [outputs][K / 64][16 lanes][4].

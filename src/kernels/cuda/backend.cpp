@@ -22,6 +22,7 @@ Expected<std::string> describe_cuda_device(int) {
 #include <cstring>
 
 #include "kernels/cuda/lower.h"
+#include "kernels/cuda/stamps.h"
 #include "kv/cache.h"
 
 namespace cohort {
@@ -94,14 +95,10 @@ class Backend final : public CudaBackend {
         total_bytes_ += bytes;
       }
     }
+    COHORT_TRY(check_room());
     COHORT_ASSIGN(auto uploader, Uploader::create(memory_, options_.threads, total_bytes_, options_.progress));
     COHORT_ASSIGN(lowered_, lower(program_, limits_, cache_, memory_, *uploader));
-#ifdef COHORT_STAMPS
-    const size_t stamp_bytes = lowered_.launches.size() * 2 * kStampBlocks * kStampWords * 8;
-    COHORT_ASSIGN(void* stamp_memory, memory_.allocate(stamp_bytes, "stamps"));
-    COHORT_TRY(check(cudaMemset(stamp_memory, 0, stamp_bytes), "clearing stamps"));
-    step_.stamps = static_cast<unsigned long long*>(stamp_memory);
-#endif
+    COHORT_TRY(allocate_stamps(memory_, lowered_.launches.size(), step_));
     return uploader->finish();
   }
 
@@ -164,9 +161,7 @@ class Backend final : public CudaBackend {
     });
   }
 
-  int32_t top_logits() const override {
-    return top_fits(program_.vocabulary) ? kTopLogits : 0;
-  }
+  int32_t top_logits() const override { return top_fits(program_.vocabulary) ? kTopLogits : 0; }
   Expected<StepStats> run_top(const Batch& batch, std::span<TopLogit> top) override {
     earlier_logits_.clear();
     const auto total = static_cast<int32_t>(batch.sampled_rows.size());
@@ -196,6 +191,20 @@ class Backend final : public CudaBackend {
     size_t free = 0, total = 0;
     if (cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
     return free;
+  }
+  double read_bandwidth() override {
+    if (cudaSetDevice(options_.device) != cudaSuccess) return 0;
+    for (size_t bytes = size_t{2} << 30; bytes >= size_t{256} << 20; bytes /= 2) {
+      void* data = nullptr;
+      if (cudaMalloc(&data, bytes) != cudaSuccess) {
+        cudaGetLastError();
+        continue;
+      }
+      const double rate = read_rate(static_cast<std::byte*>(data), bytes);
+      cudaFree(data);
+      return rate;
+    }
+    return 0;
   }
   Expected<std::vector<KernelTime>> profile(int32_t rows) override {
     const Variant variant = variant_of(rows);
@@ -241,53 +250,49 @@ class Backend final : public CudaBackend {
     cudaEventDestroy(to);
     return times;
   }
-  Expected<std::vector<BlockStamps>> stamps() override {
-#ifdef COHORT_STAMPS
-    std::vector<unsigned long long> raw(lowered_.launches.size() * 2 * kStampBlocks * kStampWords);
-    COHORT_TRY(check(cudaMemcpy(raw.data(), step_.stamps, raw.size() * 8, cudaMemcpyDeviceToHost), "reading stamps"));
-    std::vector<BlockStamps> out;
-    for (size_t i = 0; i < raw.size(); i += kStampWords) {
-      if (raw[i + 1] == 0) continue;
-      const size_t launch = i / kStampWords / kStampBlocks / 2;
-      BlockStamps block{lowered_.launches[launch].kind,
-                        static_cast<int64_t>(launch),
-                        i / kStampWords / kStampBlocks % 2 != 0,
-                        static_cast<int32_t>(i / kStampWords % kStampBlocks),
-                        static_cast<int32_t>(raw[i + 1] - 1),
-                        raw[i + kStampWords - 1],
-                        { raw[i] }};
-      for (size_t w = 2; w + 1 < kStampWords; ++w) block.cycles.push_back(raw[i + w]);
-      out.push_back(std::move(block));
-    }
-    return out;
-#else
-    return fail(ErrorCode::unsupported, "this build has no stamps: configure with -DCOHORT_CUDA_STAMPS=ON");
-#endif
-  }
-  int64_t submissions() const override {
-    return submissions_;
-  }
-  int64_t kernels() const override {
-    return kernels_;
-  }
-  size_t device_bytes() const override {
-    return memory_.bytes() + cache_memory_.bytes();
-  }
+  Expected<std::vector<BlockStamps>> stamps() override { return read_stamps(step_, lowered_.launches); }
+  int64_t submissions() const override { return submissions_; }
+  int64_t kernels() const override { return kernels_; }
+  size_t device_bytes() const override { return memory_.bytes() + cache_memory_.bytes(); }
 
  private:
+  /// Refuses a model whose weights cannot fit before any are packed.
+  Expected<void> check_room() const {
+    size_t free = 0, total = 0;
+    COHORT_TRY(check(cudaMemGetInfo(&free, &total), "reading the device's memory"));
+    if (total_bytes_ <= static_cast<double>(free)) return {};
+    return fail(ErrorCode::capacity,
+                "the weights take {:.2f} GB, of the device's {:.2f} GB {:.2f} are free: use a smaller quantisation or "
+                "--device cpu (experts are not split between device and host)",
+                total_bytes_ / 1e9, static_cast<double>(total) / 1e9, static_cast<double>(free) / 1e9);
+  }
+
   /// What follows the logits in a step: nothing, the highest one, or the kTopLogits highest ones of each row.
   enum class Ending { logits, greedy, top };
   static constexpr int kEndings = 3;
 
-  size_t vocabulary() const {
-    return static_cast<size_t>(program_.vocabulary);
+  /// Bytes a second of the fastest of a few passes; 0: it failed.
+  double read_rate(const std::byte* data, size_t bytes) {
+    cudaEvent_t from = nullptr, to = nullptr;
+    float best = 0;
+    if (cudaEventCreate(&from) == cudaSuccess && cudaEventCreate(&to) == cudaSuccess) {
+      for (int repeat = 0; repeat < 5; ++repeat) {
+        cudaEventRecord(from, stream_);
+        launch_read(data, bytes, argmax_counters_ + limits_.sampled, sms_, stream_);
+        cudaEventRecord(to, stream_);
+        float ms = 0;
+        if (cudaStreamSynchronize(stream_) != cudaSuccess || cudaEventElapsedTime(&ms, from, to) != cudaSuccess) break;
+        if (best == 0 || ms < best) best = ms;
+      }
+    }
+    if (from != nullptr) cudaEventDestroy(from);
+    if (to != nullptr) cudaEventDestroy(to);
+    return best > 0 ? static_cast<double>(bytes) / (best * 1e-3) : 0;
   }
-  int32_t* top_ids() const {
-    return results_ + limits_.sampled + 1;
-  }
-  float* top_values() const {
-    return reinterpret_cast<float*>(top_ids() + limits_.sampled * kTopLogits);
-  }
+
+  size_t vocabulary() const { return static_cast<size_t>(program_.vocabulary); }
+  int32_t* top_ids() const { return results_ + limits_.sampled + 1; }
+  float* top_values() const { return reinterpret_cast<float*>(top_ids() + limits_.sampled * kTopLogits); }
 
   Expected<void> copy_logits(int32_t first, int32_t count, std::span<float> out) {
     if (count > 0) {
@@ -331,7 +336,7 @@ class Backend final : public CudaBackend {
     }
     COHORT_ASSIGN(int32_t * best, ints(limits_.sampled * 2));
     best_ = reinterpret_cast<unsigned long long*>(best);
-    COHORT_ASSIGN(argmax_counters_, ints(limits_.sampled));
+    COHORT_ASSIGN(argmax_counters_, ints(limits_.sampled + 1));
     const int64_t words =
         kHeaderWords + 3 * rows + limits_.sampled + kMaxPages + kMaxWindows * int64_t{limits_.units} * kUnitWords;
     void* host = nullptr;
@@ -419,13 +424,9 @@ class Backend final : public CudaBackend {
   }
 
   /// Whether launch_attention_group can run this program's attention.
-  bool can_group() const {
-    return lowered_.attention_groups && cache_.type != CacheType::f32;
-  }
+  bool can_group() const { return lowered_.attention_groups && cache_.type != CacheType::f32; }
   /// Of the step that was written: the most units of a window.
-  int32_t most_units() const {
-    return *std::max_element(host_ + kUnits, host_ + kUnits + kMaxWindows);
-  }
+  int32_t most_units() const { return *std::max_element(host_ + kUnits, host_ + kUnits + kMaxWindows); }
 
   static Variant variant_of(int32_t rows) {
     return rows <= kSmallRows    ? Variant::small
@@ -481,9 +482,7 @@ class Backend final : public CudaBackend {
     launch_begin({host_, launcher.step, lowered_.distinct}, stream_);
     for (const Launch& launch : lowered_.launches) {
       launch.run(launcher);
-#ifdef COHORT_STAMPS
-      ++launcher.step.launch;
-#endif
+      next_launch(launcher.step);
     }
     if (ending == Ending::greedy) {
       ArgmaxArgs args;
@@ -593,7 +592,7 @@ class Backend final : public CudaBackend {
   std::vector<float> earlier_logits_;  // of a batch of several submissions: rows before first_kept_
   int32_t first_kept_ = 0;             // first sampled row of the last submission
   unsigned long long* best_ = nullptr;
-  int32_t* argmax_counters_ = nullptr;
+  int32_t* argmax_counters_ = nullptr;     // [sampled] and one more word for read_rate
   Graph graphs_[kVariants][5 * kEndings];  // by decode and groups or one row, and ending
   int32_t pages_ = 0;
   bool decode_ = false, groups_ = false, one_row_ = false;  // of the last submission

@@ -32,11 +32,11 @@ struct KernelTime {
 
 /// Where the first thread of a block was when, in builds with COHORT_STAMPS (kernels of few rows).
 struct BlockStamps {
-  const char* kind;
-  int64_t launch;
-  bool second;  // of the launch's kernels
-  int32_t block, sm;
-  uint64_t start_ns;             // the device's clock at the start; coarse
+  const char* kind = "";
+  int64_t launch = 0;
+  bool second = false;  // of the launch's kernels
+  int32_t block = 0, sm = 0;
+  uint64_t start_ns = 0;         // the device's clock at the start; coarse
   std::vector<uint64_t> cycles;  // of the SM: start, then the kernel's places; 0: not reached
 };
 

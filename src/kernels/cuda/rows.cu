@@ -328,6 +328,17 @@ __global__ void copy_page_kernel(std::byte* base, size_t page_bytes, int from, i
     target[i] = source[i];
 }
 
+__global__ void __launch_bounds__(512) read_kernel(const uint4* data, size_t count, int32_t* out) {
+  uint32_t all = 0xffffffffU;
+  const size_t step = size_t{gridDim.x} * blockDim.x;
+#pragma unroll 8
+  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {
+    const uint4 v = __ldcs(data + i);
+    all &= v.x & v.y & v.z & v.w;
+  }
+  if (all == 0xffffffffU) *out = 1;
+}
+
 /// Orders floats as unsigned integers; NaN below everything.
 __device__ __forceinline__ uint32_t order_key(float x) {
   if (x != x) return 0;
@@ -412,6 +423,10 @@ void launch_heads(const HeadsArgs& args, int sms, cudaStream_t stream) {
 }
 void launch_copy_page(std::byte* base, size_t page_bytes, int from, int to, cudaStream_t stream) {
   copy_page_kernel<<<32, 256, 0, stream>>>(base, page_bytes, from, to);
+}
+void launch_read(const std::byte* data, size_t bytes, int32_t* out, int sms, cudaStream_t stream) {
+  read_kernel<<<static_cast<unsigned>(sms * 4), 512, 0, stream>>>(reinterpret_cast<const uint4*>(data), bytes / 16,
+                                                                  out);
 }
 void launch_argmax(const ArgmaxArgs& args, int sms, cudaStream_t stream) {
   launch(&argmax_kernel, sms * 2, 256, 0, stream, args);
