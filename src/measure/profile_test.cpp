@@ -79,6 +79,30 @@ TEST(profile, a_page_shows_each_point_and_escapes_names) {
   EXPECT_EQ(page.find("http"), std::string::npos);  // nothing is loaded from elsewhere
 }
 
+TEST(profile, of_a_device_lists_kernels_without_what_is_not_known) {
+  ProfileReport r;
+  r.model = "m";
+  r.device = "cuda:0";
+  r.bandwidth = 4.5e12;
+  r.points.resize(1);
+  ProfilePoint& p = r.points[0];
+  p.streams = 4;
+  p.seconds = 0.002;
+  p.rows = 4;
+  p.roofline_seconds = 0.0005;
+  ProfileEntry e;
+  e.name = "gate_up";
+  e.seconds = 0.00096;
+  e.jobs = 48;
+  p.operations.push_back(e);
+  const std::string text = to_markdown(r);
+  EXPECT_NE(text.find("the device reads 4500.0 GB/s"), std::string::npos);
+  EXPECT_NE(text.find("4 streams: 2.000 ms a step, 2000.0 tok/s, 25% of roofline\n"), std::string::npos);
+  EXPECT_NE(text.find("|    0.960 |       48 |    20.0 |"), std::string::npos);
+  EXPECT_EQ(text.find("Layers"), std::string::npos);
+  EXPECT_EQ(text.find("cores"), std::string::npos);
+}
+
 TEST(profile, refuses_what_it_cannot_do) {
   ProfileOptions o;
   o.engine.model = "nowhere.gguf";
