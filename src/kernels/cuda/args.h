@@ -176,7 +176,7 @@ void launch_attention(const AttentionArgs& args, int sms, cudaStream_t stream);
 /// rows unless `fused`.
 bool attention_groups(const AttentionArgs& args);
 void launch_attention_group(const AttentionArgs& args, int sms, cudaStream_t stream);
-/// `fused` steps of few units: splits of a row spread over a cluster of blocks and meet in its shared memory.
+/// `fused` steps of one row with at most four splits: a cluster of blocks has them, and they meet in its memory.
 bool attention_few_fits(const AttentionArgs& args);
 void launch_attention_few(const AttentionArgs& args, int sms, cudaStream_t stream);
 /// Whether heads of this size can be `fused`.

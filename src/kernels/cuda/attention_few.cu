@@ -1,9 +1,9 @@
-// Attention, rule 7, of decode steps of few rows, for heads of 128 dimensions in an f16 or bf16 cache without a window:
-// made for latency. A cluster of four blocks has one row and up to eight heads of one KV head; a block takes every
-// fourth split. K goes straight into registers (a warp has a page, a lane a position) and V into shared memory before
-// the kernel before this one has finished; norm and rope of q and of the new K happen in half-warps side by side. The
-// blocks leave each split's result in their shared memory, and after one barrier of the cluster each block merges 32
-// dimensions of every head.
+// Attention, rule 7, of decode steps of one row and at most four splits (more rows were slower), for heads of 128
+// dimensions in an f16 or bf16 cache without a window: made for latency. A cluster of four blocks has one row and up to
+// eight heads of one KV head; a block takes a split. K goes straight into registers (a warp has a page, a lane a
+// position) and V into shared memory before the kernel before this one has finished; norm and rope of q and of the new
+// K happen in half-warps side by side. The blocks leave each split's result in their shared memory, and after one
+// barrier of the cluster each block merges 32 dimensions of every head.
 //
 // What bounds it: latency of its phases (attention.cu: the new K and V one after the other cost 2.5 us, counters and
 // results in device memory 3.5).
@@ -18,7 +18,7 @@ constexpr int kDims = kHalfWarpDims;
 constexpr int kMaxHeads = 8;
 constexpr int kHeadBytes = kPageRows * kDims * 2;  // K or V of one head of one page
 constexpr int kPartial = kDims + kPartialHead;     // floats of a split's result for one head
-// Results that a block keeps: steps have at most kFewUnits units, so a row has at most that many less the other rows.
+// Results that a block keeps: of each of its splits, one a head.
 constexpr int kSlots = 48;
 static_assert(kDims / 32 == kRanks);
 
@@ -30,7 +30,6 @@ struct Shared {
   float* fresh;        // [128] the new V, rounded
   std::byte* fresh_k;  // [128] the new K as it is in the cache
   int* keys;           // [heads][8] maxima
-  float* sum;          // [heads]
   uint64_t* arrived;
 };
 constexpr int kQPlace = kSplitPages * kHeadBytes;
@@ -38,8 +37,7 @@ constexpr int kPPlace = kQPlace + kMaxHeads * kDims * 4;
 constexpr int kPartialPlace = kPPlace + kSplit * kMaxHeads * 4;
 constexpr int kFreshPlace = kPartialPlace + kSlots * kPartial * 4;
 constexpr int kKeysPlace = kFreshPlace + kDims * 4 + kDims * 2;
-constexpr int kSumPlace = kKeysPlace + kMaxHeads * kWarps * 4;
-constexpr int kTotal = kSumPlace + kMaxHeads * 4;
+constexpr int kTotal = kKeysPlace + kMaxHeads * kWarps * 4;
 
 __device__ __forceinline__ void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
@@ -298,7 +296,6 @@ __global__ void __launch_bounds__(kThreads, 2) attention_few_kernel(const __grid
   sh.fresh = reinterpret_cast<float*>(buffer + kFreshPlace);
   sh.fresh_k = buffer + kFreshPlace + kDims * 4;
   sh.keys = reinterpret_cast<int*>(buffer + kKeysPlace);
-  sh.sum = reinterpret_cast<float*>(buffer + kSumPlace);
   sh.arrived = &arrived;
   if (threadIdx.x == 0) {
     barrier_init(&arrived, 1);

@@ -33,6 +33,8 @@ constexpr int32_t kMaxPages = 1 << 20;  // page ids of one submission
 // Decode steps of so few units of attention spread the heads over blocks: with 24 streams of one short split each it is
 // as fast, with 9 a tenth of the step faster; with 27 units of 9 streams the groups of heads are.
 constexpr int32_t kFewUnits = 24;
+// A single row of so many splits has a block of a cluster for each (launch_attention_few).
+constexpr int32_t kClusterUnits = 4;
 
 Expected<cudaDeviceProp> open_device(int device) {
   int count = 0;
@@ -541,7 +543,7 @@ class Backend final : public CudaBackend {
       const bool decode = variant != Variant::tiles && one_row_each(batch, begin, begin + rows);
       write_step(batch, begin, begin + rows, sampled, sampled_end, can_group() && !decode ? kGroupRows : 1);
       const bool groups = can_group() && (!decode || most_units() > kFewUnits);
-      const bool one_row = decode && !groups && rows == 1;
+      const bool one_row = decode && !groups && rows == 1 && most_units() <= kClusterUnits;
       decode_ = decode;
       groups_ = groups;
       one_row_ = one_row;
