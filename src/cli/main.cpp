@@ -61,7 +61,7 @@ std::string variable_behind(const CLI::App& app, const std::string& name, const 
   }
   for (const CLI::App* command : commands(app)) {
     if (!command->parsed()) continue;
-    if (const std::string variable = variable_behind(*command, name, arguments); !variable.empty()) return variable;
+    if (std::string variable = variable_behind(*command, name, arguments); !variable.empty()) return variable;
   }
   return {};
 }
