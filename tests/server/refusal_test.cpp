@@ -24,7 +24,7 @@ class RefusalTest : public ::testing::Test {
   void TearDown() override { EXPECT_TRUE(server_->no_page_leaked()); }
 
   static json user(const std::string& text) { return {{"role", "user"}, {"content", text}}; }
-  static json chat(json more) {
+  static json chat(const json& more) {
     json request{{"messages", {user("Tell me of a captain.")}}, {"seed", 3}, {"max_tokens", 200}};
     request.update(more);
     return request;
@@ -50,7 +50,7 @@ class RefusalTest : public ::testing::Test {
 TestServer* RefusalTest::server_ = nullptr;
 
 TEST_F(RefusalTest, NamesTheField) {
-  const auto with = [](json fields) {
+  const auto with = [](const json& fields) {
     json request = completion("x", 2);
     request.update(fields);
     return request;
@@ -76,7 +76,7 @@ TEST_F(RefusalTest, NamesTheField) {
 }
 
 TEST_F(RefusalTest, NothingIsIgnored) {
-  const auto with = [](json fields) {
+  const auto with = [](const json& fields) {
     json request = completion("x", 2);
     request.update(fields);
     return request;
@@ -93,12 +93,12 @@ TEST_F(RefusalTest, NothingIsIgnored) {
   const auto said = [&](json calls) {
     return json{{"role", "assistant"}, {"content", nullptr}, {"tool_calls", {std::move(calls)}}};
   };
-  const auto result = [](json fields) {
+  const auto result = [](const json& fields) {
     json message{{"role", "tool"}, {"content", "42"}};
     message.update(fields);
     return message;
   };
-  const auto changed = [&](json function) {
+  const auto changed = [&](const json& function) {
     json one = call;
     one["function"].update(function);
     return one;
@@ -157,7 +157,7 @@ TEST_F(RefusalTest, GrammarsThatTurnOutToBeTooMuchAreTheClients) {
 
 TEST_F(RefusalTest, ArgumentsAreObjectsWithTheNamesThatWereGiven) {
   const auto arguments = [&](const json& tool) {
-    const json answer =
+    json answer =
         server_->post(kChat, chat({{"tools", {tool}}, {"tool_choice", "required"}, {"parallel_tool_calls", false}}))
             .json();
     if (!answer.contains("choices")) return answer;

@@ -132,7 +132,7 @@ void put_after_reasoning(Grammar& g) {
   const Grammar::Id answer = g.rule(g.root);
   const Grammar::Id space = g.repeat(g.characters({{'\n', '\n'}}), 0, 2);
   for (size_t i = 0; i < kEnd.size(); ++i) {
-    const auto wanted = static_cast<uint32_t>(kEnd[i]);
+    const uint32_t wanted = static_cast<unsigned char>(kEnd[i]);
     const Grammar::Id next = i + 1 < kEnd.size() ? g.rule(states[i + 1]) : g.sequence({space, answer});
     std::vector<Grammar::Id> ways{g.sequence({g.literal(std::string(1, kEnd[i])), next})};
     if (kEnd[i] != '<') ways.push_back(g.sequence({g.literal("<"), g.rule(states[1])}));
