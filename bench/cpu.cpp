@@ -1,5 +1,6 @@
 // Kernels of the CPU backend alone, for docs/perf/cpu.md:
-//   bench_cpu tile    [isa]               GMAC/s a core, one tile in cache, by layout and rows
+//   bench_cpu tile    [isa] [layouts]     GMAC/s a core, one tile in cache, by layout and rows
+//   bench_cpu blocks  [isa] [layouts]     ns for a block of a tile, in cache and from memory
 //   bench_cpu experts [isa] [mini|30b]    the expert pass on uniformly random routes: ms a layer, GB/s, % of bandwidth
 //   bench_cpu steps   [isa] [q4_0|q4_k] [layers]   whole steps of qwen3-moe-mini, by streams, with a profile
 // Every figure is the median of its repeats; weights of all layers are several times the caches.
@@ -78,44 +79,82 @@ double read_bandwidth(const std::byte* data, size_t bytes, ThreadTeam& team) {
   return median(rates);
 }
 
-void bench_tile(Isa isa) {
+constexpr const char* kLayoutNames[kLayouts] = {
+    "q4_0",   "q4_1",   "q5_0",   "q5_1",    "q8_0",    "q4_k",   "q5_k",  "q6_k",    "affine8",
+    "q1_0",   "q2_0",   "q2_0_g128", "ternary", "q2_k", "q3_k",   "iq4_nl", "iq4_xs", "mxfp4",
+    "nvfp4",  "iq2_xxs", "iq2_xs", "iq2_s",  "iq3_xxs", "iq3_s",  "iq1_s", "iq1_m"};
+
+/// Processor seconds of a tile times `rows` rows, walking over `tiles` tiles: the median, or the least where the tiles
+/// come from memory and others may disturb.
+double tile_seconds(const LinearKernels& kernels, const PackedShape& shape, const std::byte* data, int64_t tiles,
+                    int32_t rows, int64_t calls, bool least) {
+  const int64_t cols = int64_t{shape.blocks} * kBlockValues;
+  ActivationBuffer x;
+  x.reserve(rows, cols, layout_info(shape.layout).sums);
+  const ActivationChunk chunk = x.chunk(0, rows);
+  const auto values = cohort::testing::random_rows(rows, cols, 1, false);
+  for (int32_t i = 0; i < rows; ++i) kernels.quantise(values.data() + i * cols, shape.blocks, chunk, i);
+  std::vector<float> out(static_cast<size_t>(16 * rows));
+  std::vector<double> times;
+  for (int repeat = 0; repeat < 7; ++repeat) {
+    const double start = thread_now();
+    for (int64_t i = 0; i < calls; ++i) {
+      const TileCall call{data + i % tiles * shape.tile_bytes,      &shape, &chunk, out.data(), 16, 16,
+                          data + (i + 1) % tiles * shape.tile_bytes};
+      kernels.tile[static_cast<int>(shape.layout)](call);
+    }
+    times.push_back((thread_now() - start) / static_cast<double>(calls));
+  }
+  return least ? *std::ranges::min_element(times) : median(times);
+}
+
+/// GMAC/s a core of the layouts named (or all that are not low-bit).
+void bench_tile(Isa isa, const std::vector<std::string>& wanted) {
   const LinearKernels& kernels = linear_kernels(isa);
   ThreadTeam team(1);
   fmt::print("| layout | K |");
   const std::vector<int32_t> rows = {1, 2, 3, 4, 6, 8, 12, 16};
   for (int32_t r : rows) fmt::print(" {} |", r);
   fmt::print(" GMAC/s, one core, {}\n", isa_name(isa));
-  const char* names[] = {"q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k"};
-  for (int l = 0; l < 8; ++l) {
+  for (int l = 0; l < kLayouts; ++l) {
+    if (wanted.empty() ? l >= 8 : std::ranges::find(wanted, kLayoutNames[l]) == wanted.end()) continue;
     for (int64_t cols : {2048, 768}) {
       const PackedShape shape = packed_shape(static_cast<Layout>(l), cols);
       constexpr int64_t kTiles = 4;
       std::byte* data = huge(static_cast<size_t>(shape.tile_bytes * kTiles));
       fill_tiles(data, shape, kTiles, team);
-      fmt::print("| {} | {} |", names[l], cols);
+      fmt::print("| {} | {} |", kLayoutNames[l], cols);
       for (int32_t r : rows) {
-        ActivationBuffer x;
-        x.reserve(r, cols, layout_info(shape.layout).sums);
-        const ActivationChunk chunk = x.chunk(0, r);
-        const auto values = cohort::testing::random_rows(r, cols, 1, false);
-        for (int32_t i = 0; i < r; ++i) kernels.quantise(values.data() + i * cols, shape.blocks, chunk, i);
-        std::vector<float> out(static_cast<size_t>(16 * r));
-        std::vector<double> times;
         const int64_t calls = std::max<int64_t>(1, 40'000'000 / (cols * 16 * r));
-        for (int repeat = 0; repeat < 5; ++repeat) {
-          const double start = thread_now();
-          for (int64_t i = 0; i < calls; ++i) {
-            const TileCall call{data + i % kTiles * shape.tile_bytes,      &shape, &chunk, out.data(), 16, 16,
-                                data + (i + 1) % kTiles * shape.tile_bytes};
-            kernels.tile[l](call);
-          }
-          times.push_back((thread_now() - start) / static_cast<double>(calls));
-        }
-        fmt::print(" {:.0f} |", static_cast<double>(cols * 16 * r) / median(times) / 1e9);
+        fmt::print(" {:.0f} |", static_cast<double>(cols * 16 * r) /
+                                    tile_seconds(kernels, shape, data, kTiles, r, calls, false) / 1e9);
       }
       fmt::print("\n");
       std::free(data);
     }
+  }
+}
+
+/// ns for a block (16 outputs, 32 values) at K = 2048 in cache, and from memory at 1 and 4 rows.
+void bench_blocks(Isa isa, const std::vector<std::string>& wanted) {
+  const LinearKernels& kernels = linear_kernels(isa);
+  ThreadTeam team(1);
+  fmt::print("| layout | 1 | 2 | 4 | 8 | 16 | memory, 1 | GB/s | memory, 4 | ns a block, {}\n", isa_name(isa));
+  for (int l = 0; l < kLayouts; ++l) {
+    if (!wanted.empty() && std::ranges::find(wanted, kLayoutNames[l]) == wanted.end()) continue;
+    const PackedShape shape = packed_shape(static_cast<Layout>(l), 2048);
+    const int64_t many = (int64_t{600} << 20) / shape.tile_bytes;
+    std::byte* data = huge(static_cast<size_t>(shape.tile_bytes * many));
+    fill_tiles(data, shape, many, team);
+    fmt::print("| {} |", kLayoutNames[l]);
+    const auto ns = [&](int64_t tiles, int32_t r, int64_t calls) {
+      return tile_seconds(kernels, shape, data, tiles, r, calls, true) / shape.blocks * 1e9;
+    };
+    for (int32_t r : {1, 2, 4, 8, 16}) fmt::print(" {:.1f} |", ns(2, r, 3000 / r));
+    const double one = ns(many, 1, many / 2);
+    fmt::print(" {:.1f} | {:.1f} | {:.1f} |\n", one,
+               static_cast<double>(shape.tile_bytes) / static_cast<double>(shape.blocks) / one, ns(many, 4, many / 2));
+    std::free(data);
   }
 }
 
@@ -354,8 +393,11 @@ int main(int argc, char** argv) {
     return 1;
   }
   const std::string third = argc > 3 ? argv[3] : "";
+  const std::vector<std::string> names(argv + std::min(argc, 3), argv + argc);
   if (what == "tile") {
-    bench_tile(*isa);
+    bench_tile(*isa, names);
+  } else if (what == "blocks") {
+    bench_blocks(*isa, names);
   } else if (what == "experts") {
     if (third == "mini") {
       bench_experts(*isa, {1024, 384, 64, 8}, 12);
@@ -365,7 +407,7 @@ int main(int argc, char** argv) {
   } else if (what == "steps") {
     bench_steps(*isa, third == "q4_k" ? TensorType::q4_k : TensorType::q4_0, argc > 4 ? std::atoi(argv[4]) : 12);
   } else {
-    fmt::print("usage: bench_cpu tile|experts|steps [isa] [mini|30b|q4_0|q4_k] [layers]\n");
+    fmt::print("usage: bench_cpu tile|blocks|experts|steps [isa] [mini|30b|q4_0|q4_k] [layers]\n");
     return 1;
   }
   return 0;

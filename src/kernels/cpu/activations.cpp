@@ -16,9 +16,10 @@ void ActivationBuffer::reserve(int64_t rows, int64_t cols, SumMask sums) {
   const int64_t blocks = cols / kBlockValues;
   if (capacity <= capacity_ && blocks == blocks_ && sums == sums_) return;
   const auto values = static_cast<size_t>(capacity * blocks);
-  const bool transposed = (sums & kTransposed) != 0;
-  const size_t each = kBlockValues * (transposed ? 2 : 1) + sizeof(float) +
-                      sizeof(int32_t) * static_cast<size_t>(std::popcount(sums & ~kTransposed));
+  const bool transposed = (sums & kTransposed) != 0, strided = (sums & kStrided) != 0;
+  const size_t orders = 1U + (transposed ? 1 : 0) + (strided ? 1 : 0);
+  const size_t each = kBlockValues * orders + sizeof(float) +
+                      sizeof(int32_t) * static_cast<size_t>(std::popcount(sums & ~(kTransposed | kStrided)));
   const size_t bytes = (values * each + 4095) / 4096 * 4096;
   if (bytes > size_) {
     memory_.reset(static_cast<std::byte*>(std::aligned_alloc(4096, bytes)));
@@ -30,7 +31,8 @@ void ActivationBuffer::reserve(int64_t rows, int64_t cols, SumMask sums) {
   sums_ = sums;
   q_ = reinterpret_cast<int8_t*>(memory_.get());
   transposed_ = transposed ? q_ + values * kBlockValues : nullptr;
-  d_ = reinterpret_cast<float*>(q_ + values * kBlockValues * (transposed ? 2 : 1));
+  strided_ = strided ? q_ + values * kBlockValues * (orders - 1) : nullptr;
+  d_ = reinterpret_cast<float*>(q_ + values * kBlockValues * orders);
   sums_memory_ = reinterpret_cast<int32_t*>(d_ + values);
 }
 
@@ -53,6 +55,10 @@ void copy_row(const ActivationChunk& from, int32_t from_row, const ActivationChu
   if (to.transposed != nullptr) {
     copy_values(from.transposed + int64_t{from_row} * kBlockValues, from.rows,
                 to.transposed + int64_t{to_row} * kBlockValues, to.rows, blocks);
+  }
+  if (to.strided != nullptr) {
+    copy_values(from.strided + int64_t{from_row} * kBlockValues, from.rows,
+                to.strided + int64_t{to_row} * kBlockValues, to.rows, blocks);
   }
   for (int64_t b = 0; b < blocks; ++b) to.d[b * to.rows + to_row] = from.d[b * from.rows + from_row];
   for (int kind = 0; kind < kSumKinds; ++kind) {

@@ -3,7 +3,7 @@
 // Rows go in chunks of at most 16. Within a chunk of n rows: q is [block][n][32] int8 (so a block of a chunk is an AMX
 // A tile), d is [block][n] f32, and each kind of sum that some consumer reads is [block][n]. Where a consumer asks for
 // it, q is there a second time, each half of a block (16 values) as a transposed matrix of 4 x 4: values 0, 4, 8, 12,
-// 1, 5, ... (layout_lowbit.h).
+// 1, 5, ...; or strided, the block as a transposed matrix of 4 x 8: values 0, 8, 16, 24, 1, 9, ... (layout_lowbit.h).
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,8 @@ namespace cohort::cpu {
 struct ActivationChunk {
   int8_t* q = nullptr;
   float* d = nullptr;
-  int8_t* transposed = nullptr;  // null unless asked for
+  int8_t* transposed = nullptr;  // null unless asked for, as strided
+  int8_t* strided = nullptr;
   int32_t* sums[kSumKinds] = {};
   int32_t rows = 0;
 };
@@ -42,6 +43,7 @@ class ActivationBuffer {
     chunk.q = q_ + first * blocks_ * kBlockValues;
     chunk.d = d_ + first * blocks_;
     if (transposed_ != nullptr) chunk.transposed = transposed_ + first * blocks_ * kBlockValues;
+    if (strided_ != nullptr) chunk.strided = strided_ + first * blocks_ * kBlockValues;
     int32_t* sums = sums_memory_;
     for (int kind = 0; kind < kSumKinds; ++kind) {
       if ((sums_ & (SumMask{1} << kind)) == 0) continue;
@@ -62,6 +64,7 @@ class ActivationBuffer {
   SumMask sums_ = 0;
   int8_t* q_ = nullptr;
   int8_t* transposed_ = nullptr;
+  int8_t* strided_ = nullptr;
   float* d_ = nullptr;
   int32_t* sums_memory_ = nullptr;
 };

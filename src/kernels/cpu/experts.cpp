@@ -15,6 +15,7 @@ ActivationChunk block_of(const ActivationChunk& chunk, int64_t b) {
   block.q += at * kBlockValues;
   block.d += at;
   if (block.transposed != nullptr) block.transposed += at * kBlockValues;
+  if (block.strided != nullptr) block.strided += at * kBlockValues;
   for (int32_t*& sums : block.sums) sums = sums != nullptr ? sums + at : nullptr;
   return block;
 }

@@ -21,13 +21,13 @@ constexpr int kEightMagnitudes[4] = {8, 25, 43, 43};
 
 /// IQ3_XXS: 4, 12, ..., 44, 52, 62.
 constexpr int kFourMagnitudes[8] = {4, 12, 20, 28, 36, 44, 52, 62};
+/// IQ3_S.
+constexpr int kOddMagnitudes[8] = {1, 3, 5, 7, 9, 11, 13, 15};
 
-template <class Magnitude>
-void fill_values(GridTable& table, int bias, const Magnitude& magnitude) {
-  for (int i = 0; i < 64; ++i) {
-    const int code = magnitude(i % 8);
-    table.values[i] = static_cast<uint8_t>((i & 8) != 0 ? bias - code : bias + code);
-  }
+/// The value of a code of `bits` bits from `at` on in six bits, with its sign at bit `sign`.
+uint8_t value_at(int six_bits, int at, int bits, int sign, int bias, const int* magnitudes) {
+  const int magnitude = magnitudes[(six_bits >> at) & ((1 << bits) - 1)];
+  return static_cast<uint8_t>(((six_bits >> sign) & 1) != 0 ? bias - magnitude : bias + magnitude);
 }
 
 void fill_eights(GridTable& table, const uint64_t* grid, int32_t entries, int bias) {
@@ -35,22 +35,41 @@ void fill_eights(GridTable& table, const uint64_t* grid, int32_t entries, int bi
   table.entries = entries;
   for (int32_t i = 0; i < entries; ++i) {
     uint32_t word = 0;
-    for (int j = 0; j < 8; ++j) word |= eight_code(byte_of(grid[i], j)) << (8 * (j / 4) + kPlace[j % 4]);
+    for (int j = 0; j < 8; ++j) {
+      const uint32_t code = eight_code(byte_of(grid[i], j));
+      word |= code << (8 * (j / 4) + kPlace[j % 4]);
+      table.bytes[j / 4][i] = static_cast<uint8_t>(table.bytes[j / 4][i] | code << (2 * (j % 4)));
+    }
     table.words[i] = word * 0x10001U;
   }
-  fill_values(table, bias, [](int code) { return kEightMagnitudes[code % 4]; });
+  for (int i = 0; i < 64; ++i) {
+    table.nibble_values[i] = value_at(i, 0, 2, 3, bias, kEightMagnitudes);
+    table.values[0][i] = value_at(i, 0, 2, 4, bias, kEightMagnitudes);
+    table.values[1][i] = value_at(i, 2, 2, 5, bias, kEightMagnitudes);
+    table.values[2][i] = value_at(i, 2, 2, 0, bias, kEightMagnitudes);
+    table.values[3][i] = value_at(i, 4, 2, 1, bias, kEightMagnitudes);
+  }
 }
 
-template <class Code, class Magnitude>
+template <class Code>
 void fill_fours(GridTable& table, const uint32_t* grid, int32_t entries, int bias, const Code& code_of,
-                const Magnitude& magnitude) {
+                const int* magnitudes) {
   table.entries = entries;
   for (int32_t i = 0; i < entries; ++i) {
     uint32_t word = 0;
-    for (int j = 0; j < 4; ++j) word |= static_cast<uint32_t>(code_of(byte_of(grid[i], j))) << (4 * j);
+    for (int j = 0; j < 4; ++j) {
+      const auto code = static_cast<uint32_t>(code_of(byte_of(grid[i], j)));
+      word |= code << (4 * j);
+      const uint32_t placed = j < 2 ? code : (code & 3) | (code & 4) << 1;
+      table.bytes[j / 2][i] = static_cast<uint8_t>(table.bytes[j / 2][i] | placed << (4 * (j % 2)));
+    }
     table.words[i] = word * 0x10001U;
   }
-  fill_values(table, bias, magnitude);
+  for (int i = 0; i < 64; ++i) {
+    table.nibble_values[i] = table.values[0][i] = value_at(i, 0, 3, 3, bias, magnitudes);
+    const int moved = (i & 3) | (i & 8) >> 1 | (i & 4) << 1;  // bits 2 and 3 change places
+    table.values[1][i] = value_at(moved, 0, 3, 3, bias, magnitudes);
+  }
 }
 
 /// Nibbles 0, 1, 2 are -8, 0, 8 shifted by 1, and 4, 5, 6 shifted by -1.
@@ -58,17 +77,24 @@ void fill_shifted(GridTable& table, int bias) {
   constexpr int kNibble[8] = {0, 1, 4, 5, 2, 3, 6, 7};
   table.entries = 4096;
   for (int32_t i = 0; i < 2048; ++i) {
-    uint32_t word = 0;
+    uint32_t word = 0, five = 0;
     for (int j = 0; j < 8; ++j) {
-      const int value = static_cast<int8_t>(byte_of(quant::iq1s_grid[i], j));
-      word |= static_cast<uint32_t>(value + 1) << (4 * kNibble[j]);
+      const auto code = static_cast<uint32_t>(static_cast<int8_t>(byte_of(quant::iq1s_grid[i], j)) + 1);
+      word |= code << (4 * kNibble[j]);
+      five |= code << (8 * (kNibble[j] / 2) + 2 * (kNibble[j] % 2));
     }
     table.words[i] = word;
     table.words[i + 2048] = word | 0x44444444U;
+    table.fives[i] = five;
+    table.fives[i + 2048] = five | 0x10101010U;
   }
+  const auto value = [bias](int code, bool negative) {
+    return static_cast<uint8_t>(8 * (code - 1) + (negative ? -1 : 1) + bias);
+  };
   for (int i = 0; i < 64; ++i) {
-    const int shift = (i & 4) != 0 ? -1 : 1;
-    table.values[i] = static_cast<uint8_t>(8 * (i % 4 - 1) + shift + bias);
+    table.nibble_values[i] = value(i & 3, (i & 4) != 0);
+    table.values[0][i] = value(i & 3, (i & 16) != 0);
+    table.values[1][i] = value((i >> 2) & 3, (i & 16) != 0);
   }
 }
 
@@ -92,19 +118,14 @@ std::unique_ptr<Tables> make_tables() {
         break;
       case Layout::iq3_xxs:
         fill_fours(
-            table, quant::iq3xxs_grid, 256, bias, [](int m) { return m == 62 ? 7 : m / 8; },
-            [](int code) { return kFourMagnitudes[code]; });
+            table, quant::iq3xxs_grid, 256, bias, [](int m) { return m == 62 ? 7 : m / 8; }, kFourMagnitudes);
         break;
       case Layout::iq3_s:
         fill_fours(
-            table, quant::iq3s_grid, 512, bias, [](int m) { return m / 2; }, [](int code) { return 2 * code + 1; });
+            table, quant::iq3s_grid, 512, bias, [](int m) { return m / 2; }, kOddMagnitudes);
         break;
       default:
         fill_shifted(table, bias);
-    }
-    for (size_t e = 0; e < 512; ++e) {
-      table.bytes[0][e] = static_cast<uint8_t>(table.words[e]);
-      table.bytes[1][e] = static_cast<uint8_t>(table.words[e] >> 8);
     }
   }
   return tables;

@@ -4,7 +4,7 @@
 // eight: the codes of values 0, 1, 2, 3 at bits 0, 4, 2, 6, so that a byte or the byte shifted by two is two nibbles
 // with their codes in bits 0 and 1. Byte p of `fours` describes values 2p, 2p+1 of a group of four: two nibbles with
 // codes of three bits. Byte p, p = 0 .. 3, of `shifted` (IQ1) is two nibbles of values 0 1, 4 5, 2 3 and 6 7. Bit 3 of
-// a nibble is the sign, which IQ1 does not have. `values` turns a nibble into a biased byte (bit 2 of eights is
+// a nibble is the sign, which IQ1 does not have. `nibble_values` turns a nibble into a biased byte (bit 2 of eights is
 // ignored).
 #pragma once
 
@@ -14,14 +14,23 @@
 
 namespace cohort::cpu {
 
+// AVX-512 has forms of its own, in which six bits of a byte are what it looks a value up by: codes and a sign, which
+// `bytes` leave out, or the shift.
 struct GridTable {
   /// Entries for looking up 32 bits at a time: eights and fours are the bytes 0 1 0 1, IQ1 (of 2048 entries and then
   /// the same with the other sign of the shift) its four bytes.
   alignas(64) uint32_t words[4096];
-  /// Bytes 0 and 1 of up to 512 entries, for looking up bytes.
-  alignas(64) uint8_t bytes[2][512];
   /// By nibble, four times over: for lookups that take 16 or 64.
-  alignas(64) uint8_t values[64];
+  alignas(64) uint8_t nibble_values[64];
+  /// Bytes 0 and 1 of up to 1024 entries. Eights: the codes of values 4p .. 4p+3 at bits 0, 2, 4, 6. Fours: as words,
+  /// but bit 2 of the codes of byte 1 is bit 3 of the nibble.
+  alignas(64) uint8_t bytes[2][1024];
+  /// IQ1: the codes of two values at bits 0 and 2, the shift at bit 4; four bytes in the order of words.
+  alignas(64) uint32_t fives[4096];
+  /// Eights, where the signs take the place of two of the four codes (the first two have theirs at bits 4 and 5; the
+  /// other two, with the byte shifted by 2, at 0 and 1): of values 0 to 3. Fours: nibbles of byte 0 and of byte 1, whose
+  /// sign is bit 2. IQ1: of the first and the second value.
+  alignas(64) uint8_t values[4][64];
   int32_t entries;
 };
 

@@ -72,7 +72,7 @@ void pack_scales(const CodeBlock& code, const LayoutInfo& info, int64_t block, i
       store(at + 2 * lane, half_of(code.d[0]));
       store(at + 32 + 2 * lane, half_of(code.d_offset));
       for (int half = 0; half < 2; ++half)
-        at[64 + 32 * in_super + 16 * half + lane] = static_cast<std::byte>(code.scale[half] | code.offset[half] << 4);
+        at[64 + 32 * in_super + 2 * lane + half] = static_cast<std::byte>(code.scale[half] | code.offset[half] << 4);
       break;
     case ScaleStore::k_one:
       store(at + 2 * lane, half_of(code.d[0]));
@@ -291,7 +291,7 @@ void read_scales(const std::byte* at, const LayoutInfo& info, int64_t block, int
       out.d[0] = out.d[1] = half_at(2 * lane);
       out.d_offset = half_at(32 + 2 * lane);
       for (int half = 0; half < 2; ++half) {
-        const auto pair = load<uint8_t>(at + 64 + 32 * in_super + 16 * half + lane);
+        const auto pair = load<uint8_t>(at + 64 + 32 * in_super + 2 * lane + half);
         out.scale[half] = pair & 15;
         out.offset[half] = pair >> 4;
       }
@@ -304,10 +304,10 @@ void read_scales(const std::byte* at, const LayoutInfo& info, int64_t block, int
     case ScaleStore::odd_one:
       out.d[0] = out.d[1] = std::ldexp(half_at(2 * lane), info.exponent);
       out.scale[0] = out.scale[1] =
-          2 * ((load<uint8_t>(at + 32 + 16 * (in_super / 2) + lane) >> (4 * (in_super % 2))) & 15) + 1;
+          2 * ((load<uint8_t>(at + 32 + 4 * lane + in_super / 2) >> (4 * (in_super % 2))) & 15) + 1;
       break;
     case ScaleStore::odd_two: {
-      const auto pair = load<uint8_t>(at + 32 + 16 * in_super + lane);
+      const auto pair = load<uint8_t>(at + 32 + 64 * (in_super / 4) + 4 * lane + in_super % 4);
       out.d[0] = out.d[1] = std::ldexp(half_at(2 * lane), info.exponent);
       out.scale[0] = 2 * (pair & 15) + 1;
       out.scale[1] = 2 * (pair >> 4) + 1;

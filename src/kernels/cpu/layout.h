@@ -18,7 +18,7 @@
 namespace cohort::cpu {
 
 /// Bumped when the bytes of any packed tile change: packed files of another version are not read.
-inline constexpr int kLayoutVersion = 1;
+inline constexpr int kLayoutVersion = 2;
 
 inline constexpr int32_t kTileOutputs = 16;
 inline constexpr int32_t kChunkRows = 16;  // rows that share an activation chunk; the rows of an AMX tile
@@ -48,10 +48,10 @@ enum class ScaleStore : uint8_t {
   k_min,      // per 256: f16 d, f16 dmin; per block u8 s, u8 m: value = d * s * code - dmin * m
   k_sixteen,  // per 256: f16 d; per block i8 s[2]: value = d * s[j / 16] * code
   affine,     // f32 d, f32 m: value = d * code + m
-  k_pairs,    // per 256: f16 d, f16 dmin; per block u8 (s | m << 4)[2]: value = d * s[j / 16] * code - dmin * m[j / 16]
+  k_pairs,    // per 256: f16 d, f16 dmin; per block and output u8 (s | m << 4)[2]: value = d * s[j / 16] * code - dmin * m[j / 16]
   k_one,      // per 256: f16 d; per block i8 s: value = d * s * code
-  odd_one,    // per 256: f16 d; per two blocks u8 (s of the first | s of the second << 4): value = d * (2 s + 1) * code
-  odd_two,    // per 256: f16 d; per block u8 (s0 | s1 << 4): value = d * (2 s[j / 16] + 1) * code
+  odd_one,    // per 256: f16 d; per output u32, nibble b is s of block b: value = d * (2 s + 1) * code
+  odd_two,    // per 256: f16 d; per four blocks and output u32, byte b is s0 | s1 << 4: value = d * (2 s[j / 16] + 1) * code
   e8m0,       // u8 e: value = 2^(e - 128) * code
   e4m3_two,   // u8 e[2], E4M3 without sign: value = e[j / 16] / 2 * code
 };
@@ -93,11 +93,11 @@ inline constexpr int kLowbitLayouts = kFirstGrid - kFirstLowbit;
 inline constexpr int kGridLayouts = kLayouts - kFirstGrid;
 
 /// Sums of a row's int8 activations over a block, as the layouts need them: over values 0-15 (lo), 16-31 (hi) or both;
-/// as a float, or times minus the bias of the codes as an int32 that starts the accumulator of a dot product.
+/// as a float or two int16; or times minus the bias of the codes as an int32 that starts the accumulator of a dot product, plus
+/// kRealBits: an accumulator of less than 2^22 either way is then the bits of a float, 3 * 2^22 and the dot product.
 enum SumKind : uint8_t {
   kSumAll,  // float
-  kSumLow,  // float
-  kSumHigh,
+  kSumPair,  // the sums over 0-15 and 16-31 as int16, low and high
   kNeg1,  // int32
   kNeg8,
   kNeg16,
@@ -112,19 +112,27 @@ enum SumKind : uint8_t {
   kNeg64Low,
   kNeg64High,
 };
-inline constexpr int kSumKinds = 16;
+inline constexpr int kSumKinds = 15;
+inline constexpr int32_t kRealBits = 0x4b400000;
+inline constexpr float kRealOffset = 12582912.0F;
 using SumMask = uint32_t;
 constexpr SumMask bit(SumKind kind) {
   return SumMask{1} << kind;
 }
-/// Not a sum: the int8 activations once more, in the order in which code books are decoded (layout_lowbit.h).
-inline constexpr SumMask kTransposed = SumMask{1} << 30;
+/// Not sums: the int8 activations once more, in an order in which code books are decoded (layout_lowbit.h).
+inline constexpr SumMask kTransposed = SumMask{1} << 30, kStrided = SumMask{1} << 29;
 
 struct SumInfo {
   int8_t part;         // 0 all, 1 low, 2 high
-  int16_t multiplier;  // 1 means a float
+  int16_t multiplier;  // 1 means a float, 0 a pair
+  /// What is stored for the sums of a block: all, low, high.
+  constexpr int32_t stored(const int32_t* parts) const {
+    if (multiplier == 0) return (parts[1] & 0xffff) | static_cast<int32_t>(static_cast<uint32_t>(parts[2]) << 16);
+    return multiplier == 1 ? __builtin_bit_cast(int32_t, static_cast<float>(parts[part]))
+                           : parts[part] * multiplier + kRealBits;
+  }
 };
-inline constexpr SumInfo kSumInfo[kSumKinds] = {{0, 1},   {1, 1},    {2, 1},   {0, -1}, {0, -8},  {0, -16},
+inline constexpr SumInfo kSumInfo[kSumKinds] = {{0, 1},   {0, 0},   {0, -1}, {0, -8},  {0, -16},
                                                 {0, -64}, {0, -128}, {1, -4},  {2, -4}, {1, -16}, {2, -16},
                                                 {1, -32}, {2, -32},  {1, -64}, {2, -64}};
 
@@ -152,13 +160,13 @@ inline constexpr LayoutInfo kLayoutInfo[kLayouts] = {
     {QuantStore::two_bits, ScaleStore::one, 1, 128, 32, 2, 0, bit(kNeg1)},
     {QuantStore::two_bits, ScaleStore::one, 1, 128, 32, 4, 0, bit(kNeg1)},
     {QuantStore::two_bits, ScaleStore::one, 1, 128, 32, 8, 0, bit(kNeg1)},
-    {QuantStore::two_bits, ScaleStore::k_pairs, 0, 128, 320, 8, 0, bit(kSumLow) | bit(kSumHigh)},
+    {QuantStore::two_bits, ScaleStore::k_pairs, 0, 128, 320, 8, 0, bit(kSumPair)},
     {QuantStore::three_bits, ScaleStore::k_sixteen, 4, 192, 288, 8, 0, bit(kNeg4Low) | bit(kNeg4High)},
     {QuantStore::iq4_nibbles, ScaleStore::one, 128, 256, 32, 1, 0, bit(kNeg128)},
     {QuantStore::iq4_nibbles, ScaleStore::k_one, 128, 256, 160, 8, 0, bit(kNeg128)},
     {QuantStore::fp4_nibbles, ScaleStore::e8m0, 16, 256, 16, 1, 0, bit(kNeg16)},
     {QuantStore::fp4_nibbles, ScaleStore::e4m3_two, 16, 256, 32, 1, 0, bit(kNeg16Low) | bit(kNeg16High)},
-    {QuantStore::eights, ScaleStore::odd_one, 64, 128, 96, 8, -3, bit(kNeg64) | kTransposed},
+    {QuantStore::eights, ScaleStore::odd_one, 64, 128, 96, 8, -3, bit(kNeg64) | kStrided},
     {QuantStore::eights, ScaleStore::odd_two, 64, 136, 160, 8, -3, bit(kNeg64Low) | bit(kNeg64High) | kTransposed},
     {QuantStore::eights, ScaleStore::odd_two, 64, 144, 160, 8, -3, bit(kNeg64Low) | bit(kNeg64High) | kTransposed},
     {QuantStore::fours, ScaleStore::odd_one, 64, 192, 96, 8, -2, bit(kNeg64) | kTransposed},

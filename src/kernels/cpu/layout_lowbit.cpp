@@ -174,12 +174,20 @@ void read_shifted(TensorType type, const std::byte* at, int64_t part, GridBlock&
 }
 
 /// Where a value's sign is.
-int sign_place(int value) {
-  const int h = value / 16, b = value % 16 / 4, t = value % 4;
-  return 4 * (2 * b + t % 2) + 2 * h + t / 2;
+int sign_place(Layout layout, int value) {
+  const bool strided = (layout_info(layout).sums & kStrided) != 0;
+  const int place = strided ? strided_place(value) : transposed_place(value);
+  const int h = place / 16, t = place % 16 / 4, b = place % 4;
+  if (layout_info(layout).quants == QuantStore::fours) return 8 * b + 3 - 2 * h - t / 2 + 4 * (t % 2);
+  constexpr int kBit[4] = {4, 5, 0, 1};
+  return 8 * b + 2 * h + kBit[t];
 }
 
-constexpr int64_t kGroupPlace[4] = {0, 2, 1, 3};  // of a group of eight in its lane
+/// Where group k of eight is in its lane.
+int64_t group_place(Layout layout, int64_t k) {
+  constexpr int64_t kPlace[4] = {0, 2, 1, 3};
+  return (layout_info(layout).sums & kStrided) != 0 ? k : kPlace[k];
+}
 
 void set_bit(std::byte* at, int64_t bit) {
   merge(at + bit / 8, 1, static_cast<int>(bit % 8));
@@ -199,9 +207,9 @@ void pack_grid_block(TensorType type, const std::byte* row, Layout layout, int64
 
   store(scales + 2 * lane, b.d);
   if (info.scales == ScaleStore::odd_one) {
-    merge(scales + 32 + 16 * (part / 2) + lane, b.s[0], static_cast<int>(4 * (part % 2)));
+    merge(scales + 32 + 4 * lane + part / 2, b.s[0], static_cast<int>(4 * (part % 2)));
   } else {
-    scales[32 + 16 * part + lane] = static_cast<std::byte>(b.s[0] | b.s[1] << 4);
+    scales[32 + 64 * (part / 4) + 4 * lane + part % 4] = static_cast<std::byte>(b.s[0] | b.s[1] << 4);
   }
 
   std::byte* mine = quants + 4 * static_cast<int64_t>(lane);
@@ -212,13 +220,15 @@ void pack_grid_block(TensorType type, const std::byte* row, Layout layout, int64
     }
   } else {
     for (int64_t k = 0; k < 4; ++k) {
-      const int64_t p = kGroupPlace[k];
+      const int64_t p = group_place(layout, k);
       mine[p] = static_cast<std::byte>(b.index[k]);
       const uint32_t high = b.index[k] >> 8;
       if (shifted) {
         merge(quants + 64 + 2 * static_cast<int64_t>(lane) + p / 2, high, static_cast<int>(4 * (p % 2)));
       } else if (type == TensorType::iq2_s) {
-        merge(quants + 128 + lane, high, static_cast<int>(2 * p));
+        for (int64_t i = 0; i < 2; ++i) {
+          if ((high >> i & 1U) != 0) set_bit(quants + 128 + 8 * i, 4 * int64_t{lane} + p);
+        }
       } else if (high != 0) {
         set_bit(quants + 128, 4 * int64_t{lane} + p);
       }
@@ -226,7 +236,7 @@ void pack_grid_block(TensorType type, const std::byte* row, Layout layout, int64
   }
   if (shifted) return;
   uint32_t signs = 0;
-  for (int j = 0; j < kBlockValues; ++j) signs |= ((b.signs >> j) & 1) << sign_place(j);
+  for (int j = 0; j < kBlockValues; ++j) signs |= ((b.signs >> j) & 1) << sign_place(layout, j);
   store(mine + (fours ? 128 : 64), signs);
 }
 
@@ -246,7 +256,7 @@ void read_grid_codes(Layout layout, const std::byte* quants, int32_t lane, int8_
       if (layout == Layout::iq3_s) index |= bit_at(quants + 192 + 8 * h, 4 * int64_t{lane} + b) << 8;
       nibble = (table.words[index] >> (4 * (j % 4))) & 7;
     } else {
-      const int64_t p = kGroupPlace[j / 8];
+      const int64_t p = group_place(layout, j / 8);
       const int in_group = j % 8;
       index = load_byte(mine + p);
       if (shifted) {
@@ -255,13 +265,13 @@ void read_grid_codes(Layout layout, const std::byte* quants, int32_t lane, int8_
         nibble = (table.words[index] >> (4 * kNibble[in_group])) & 15;
       } else {
         constexpr int kPlace[4] = {0, 4, 2, 6};
-        if (layout == Layout::iq2_s) index |= ((load_byte(quants + 128 + lane) >> (2 * p)) & 3) << 8;
-        if (layout == Layout::iq2_xs) index |= bit_at(quants + 128, 4 * int64_t{lane} + p) << 8;
+        const int high_bits = layout == Layout::iq2_s ? 2 : layout == Layout::iq2_xs ? 1 : 0;
+        for (int i = 0; i < high_bits; ++i) index |= bit_at(quants + 128 + 8 * i, 4 * int64_t{lane} + p) << (8 + i);
         nibble = (table.words[index] >> (8 * (in_group / 4) + kPlace[in_group % 4])) & 3;
       }
     }
-    nibble |= ((signs >> sign_place(j)) & 1) << 3;
-    codes[j] = static_cast<int8_t>(table.values[nibble]);
+    nibble |= ((signs >> sign_place(layout, j)) & 1) << 3;
+    codes[j] = static_cast<int8_t>(table.nibble_values[nibble]);
   }
 }
 

@@ -8,15 +8,17 @@
 // Code books keep the file's indices into its grid, so that a weight costs what it costs in the file. Decoding looks an
 // index up and gets the codes of a group of values as a few bits each; a last table turns those, with the sign, into
 // biased bytes. All of it works on lanes, which puts the values of a block into an order of its own: vector (h, t),
-// h = 0, 1 and t = 0 .. 3, has value 16h + 4b + t in byte b of each lane. ActivationChunk::transposed is in that order.
-//   eights      64 B of indices: byte (r, p) is the low byte of group k of 8 values, p = 0, 2, 1, 3 for k = 0 .. 3.
+// h = 0, 1 and t = 0 .. 3, has value 16h + 4b + t in byte b of each lane (ActivationChunk::transposed), and for IQ2_XXS,
+// which has one scale for the whole block, value 8b + 4h + t (ActivationChunk::strided).
+//   eights      64 B of indices: byte (r, p) is the low byte of group k of 8 values, p = 0, 2, 1, 3 for k = 0 .. 3 (for
+//               IQ2_XXS p = k).
 //               Then for IQ1 u16 of output r: nibble p holds three high bits of the index, and in bit 3 the sign of the
-//               shift. For IQ2: 64 B of signs, then for IQ2_XS bit 4r + p of 8 B, for IQ2_S bits 2p of byte r of 16 B:
-//               the high bits of the index.
+//               shift. For IQ2: 64 B of signs, then for IQ2_XS bit 4r + p of a u64, for IQ2_S of two: the high bits of
+//               the index.
 //   fours       128 B of indices: vector h, byte (r, b) is the low byte of the group of 4 values 16h + 4b. Then 64 B of
 //               signs, then for IQ3_S bit 4r + b of two u64 (h = 0, 1): the ninth bits.
-//   Signs are one u32 for each output: value 16h + 4b + t is bit 4 * (2b + t % 2) + 2h + t / 2, so that one shift
-//   brings the signs of the nibbles (h, t / 2) of decoding (grid_tables.h) into their bits 3 and 7.
+//   Signs are a u32 for each output. Byte b has those of the values of byte b of the vectors (h, t), where decoding
+//   (grid_tables.h) wants them: eights at bit 2h + {4, 5, 0, 1}[t], fours at bit 3 - 2h - t / 2 + 4 (t % 2).
 #pragma once
 
 #include "kernels/cpu/layout.h"
@@ -30,6 +32,11 @@ constexpr bool is_grid(Layout layout) {
 /// Where a value of a block is in the transposed order, and back (the order is its own inverse).
 constexpr int transposed_place(int value) {
   return value / 16 * 16 + value % 4 * 4 + value % 16 / 4;
+}
+
+/// The same for the strided order: vector value % 8, byte value / 8.
+constexpr int strided_place(int value) {
+  return value % 8 * 4 + value / 8;
 }
 
 /// Packs the codes of one output's block into a store of one, two or three bits or of nibbles of a table. The bytes

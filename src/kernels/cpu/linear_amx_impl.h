@@ -98,7 +98,7 @@ class AmxTile {
 
   COHORT_INLINE void multiply(const Group& group, int buffer) {
     const ActivationChunk& x = *call_.x;
-    const int8_t* activations = is_transposed<Quants>() ? x.transposed : x.q;
+    const int8_t* activations = activations_for<Quants>(x);
     for (int32_t b = group.first; b < group.last; ++b) {
       const int8_t* q = activations + int64_t{b} * x.rows * kBlockValues;
       const auto& w = weights_[buffer][b - group.first];
@@ -122,12 +122,12 @@ class AmxTile {
     const ActivationChunk& x = *call_.x;
     Scales s[kGroupBlocks];
     const int32_t count = group.last - group.first;
-    for (int32_t b = 0; b < count; ++b) s[b].load(call_.tile, group.first + b);
+    for (int32_t b = 0; b < count; ++b) load_scales(s[b], call_.tile, group.first + b, true);
     for (int32_t r = 0; r < x.rows; ++r) {
       __m512 acc = group.opens ? _mm512_setzero_ps() : acc_[r];
       for (int32_t b = 0; b < count; ++b) {
         const auto& sums = sums_[buffer][b];
-        acc = s[b].finish(acc, _mm512_load_si512(sums[0][r]), _mm512_load_si512(sums[kParts - 1][r]), x,
+        acc = s[b].template finish<false>(acc, _mm512_load_si512(sums[0][r]), _mm512_load_si512(sums[kParts - 1][r]), x,
                           int64_t{group.first + b} * x.rows + r);
       }
       if (!group.closes) {

@@ -144,14 +144,19 @@ void quantise(const float* x, int64_t blocks, const ActivationChunk& chunk, int3
       _mm_storeu_si128(to, _mm_shuffle_epi8(q0, order));
       _mm_storeu_si128(to + 1, _mm_shuffle_epi8(q1, order));
     }
+    if (chunk.strided != nullptr) {
+      // Pairs of values 8 apart, then fours of them.
+      const __m128i low = _mm_unpacklo_epi8(q0, _mm_srli_si128(q0, 8)), high = _mm_unpacklo_epi8(q1, _mm_srli_si128(q1, 8));
+      auto* to = reinterpret_cast<__m128i*>(chunk.strided + at * kBlockValues);
+      _mm_storeu_si128(to, _mm_unpacklo_epi16(low, high));
+      _mm_storeu_si128(to + 1, _mm_unpackhi_epi16(low, high));
+    }
     chunk.d[at] = d;
     const int32_t low = sum_bytes(q0), high = sum_bytes(q1);
     const int32_t part[3] = {low + high, low, high};
     for (int kind = 0; kind < kSumKinds; ++kind) {
       if (chunk.sums[kind] == nullptr) continue;
-      const SumInfo info = kSumInfo[kind];
-      const int32_t sum = part[info.part] * info.multiplier;
-      chunk.sums[kind][at] = info.multiplier == 1 ? __builtin_bit_cast(int32_t, static_cast<float>(sum)) : sum;
+      chunk.sums[kind][at] = kSumInfo[kind].stored(part);
     }
   }
 }

@@ -21,12 +21,13 @@ namespace {
 
 constexpr int kHalves = 2;  // of 8 outputs
 
-/// Whether values are decoded to the order of ActivationChunk::transposed.
+/// Quants with kOrder decode to an order of ActivationChunk other than that of q.
+enum class Order { plain, transposed, strided };
+
 template <class Quants>
-constexpr bool is_transposed() {
-  return requires {
-    Quants::kTransposed;
-  };
+COHORT_INLINE const int8_t* activations_for(const ActivationChunk& x) {
+  if constexpr (requires { Quants::kOrder; }) return Quants::kOrder == Order::strided ? x.strided : x.transposed;
+  return x.q;
 }
 
 COHORT_INLINE __m256i load_bytes(const std::byte* p) {
@@ -129,11 +130,12 @@ struct Bytes {
   }
 };
 
-/// The dot product of kVectors vectors with a row's activations, plus `start` where codes are biased.
+/// The dot product of kVectors vectors with a row's activations, plus `start` where codes are biased, as the bits of a
+/// float that is too large by kRealOffset (SumKind).
 template <class Quants, int kVectors>
 COHORT_INLINE __m256i dots(const int32_t* start, const __m256i* w, const int8_t* q) {
   const __m256i ones = _mm256_set1_epi16(1);
-  __m256i t = Quants::kSigned || start == nullptr ? _mm256_setzero_si256() : set_int(start);
+  __m256i t = Quants::kSigned || start == nullptr ? _mm256_set1_epi32(kRealBits) : set_int(start);
   constexpr int kGroup = Quants::kInSixteen < kVectors ? Quants::kInSixteen : kVectors;
 #pragma GCC unroll 8
   for (int first = 0; first < kVectors; first += kGroup) {
@@ -150,6 +152,10 @@ COHORT_INLINE __m256i dots(const int32_t* start, const __m256i* w, const int8_t*
   return t;
 }
 
+COHORT_INLINE __m256 to_float(__m256i dot) {
+  return _mm256_sub_ps(_mm256_castsi256_ps(dot), _mm256_set1_ps(kRealOffset));
+}
+
 // --- scales: as in linear_avx512.cpp, for one half -------------------------------------------------------------------
 
 /// One scale for 2^kShift blocks.
@@ -162,7 +168,7 @@ struct One {
   template <class Quants>
   COHORT_INLINE __m256 add(__m256 acc, const __m256i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
     const __m256i t = dots<Quants, 8>(x.sums[kStart] + at, w, q);
-    return _mm256_fmadd_ps(_mm256_mul_ps(d, _mm256_set1_ps(x.d[at])), _mm256_cvtepi32_ps(t), acc);
+    return _mm256_fmadd_ps(_mm256_mul_ps(d, _mm256_set1_ps(x.d[at])), to_float(t), acc);
   }
 };
 
@@ -176,7 +182,7 @@ struct OneMin {
   COHORT_INLINE __m256 add(__m256 acc, const __m256i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
     const __m256i t = dots<Quants, 8>(nullptr, w, q);
     const __m256 dx = _mm256_set1_ps(x.d[at]);
-    acc = _mm256_fmadd_ps(_mm256_mul_ps(d, dx), _mm256_cvtepi32_ps(t), acc);
+    acc = _mm256_fmadd_ps(_mm256_mul_ps(d, dx), to_float(t), acc);
     return _mm256_fmadd_ps(_mm256_mul_ps(m, dx), set_float(x.sums[kSumAll] + at), acc);
   }
 };
@@ -194,7 +200,7 @@ struct KMin {
   COHORT_INLINE __m256 add(__m256 acc, const __m256i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
     const __m256i t = dots<Quants, 8>(nullptr, w, q);
     const __m256 dx = _mm256_set1_ps(x.d[at]);
-    acc = _mm256_fmadd_ps(_mm256_mul_ps(d, dx), _mm256_mul_ps(s, _mm256_cvtepi32_ps(t)), acc);
+    acc = _mm256_fmadd_ps(_mm256_mul_ps(d, dx), _mm256_mul_ps(s, to_float(t)), acc);
     return _mm256_fmadd_ps(_mm256_mul_ps(dmin, dx), _mm256_mul_ps(m, set_float(x.sums[kSumAll] + at)), acc);
   }
 };
@@ -210,8 +216,8 @@ struct KSixteen {
   }
   template <class Quants>
   COHORT_INLINE __m256 add(__m256 acc, const __m256i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
-    const __m256 low = _mm256_cvtepi32_ps(dots<Quants, 4>(x.sums[kLow] + at, w, q));
-    const __m256 high = _mm256_cvtepi32_ps(dots<Quants, 4>(x.sums[kHigh] + at, w + 4, q + 16));
+    const __m256 low = to_float(dots<Quants, 4>(x.sums[kLow] + at, w, q));
+    const __m256 high = to_float(dots<Quants, 4>(x.sums[kHigh] + at, w + 4, q + 16));
     const __m256 isum = _mm256_fmadd_ps(s1, high, _mm256_mul_ps(s0, low));  // exact
     return _mm256_fmadd_ps(_mm256_mul_ps(d, _mm256_set1_ps(x.d[at])), isum, acc);
   }
@@ -227,7 +233,7 @@ struct Affine {
   COHORT_INLINE __m256 add(__m256 acc, const __m256i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
     const __m256i t = dots<Quants, 8>(x.sums[kNeg128] + at, w, q);
     const __m256 dx = _mm256_set1_ps(x.d[at]);
-    acc = _mm256_fmadd_ps(_mm256_mul_ps(d, dx), _mm256_cvtepi32_ps(t), acc);
+    acc = _mm256_fmadd_ps(_mm256_mul_ps(d, dx), to_float(t), acc);
     return _mm256_fmadd_ps(_mm256_mul_ps(m, dx), set_float(x.sums[kSumAll] + at), acc);
   }
 };
@@ -253,7 +259,7 @@ void half_rows(const TileCall& call, int half, int32_t first, int32_t pass, int3
   __m256 waiting[6][kRows];  // finished segments, as the carries of a binary counter
   TilePrefetcher prefetcher(call, pass, passes);
   const Quants decoder;
-  const int8_t* activations = is_transposed<Quants>() ? x.transposed : x.q;
+  const int8_t* activations = activations_for<Quants>(x);
   int64_t block = 0;
   for (int32_t segment = 0; segment < shape.segments; ++segment) {
     __m256 acc[kRows];

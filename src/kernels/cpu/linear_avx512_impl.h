@@ -35,13 +35,14 @@ COHORT_INLINE __m512 set_float(const int32_t* p) {
 }
 
 // --- quants: the eight vectors of a block -----------------------------------------------------------------------
-// One with kTransposed decodes to the order of ActivationChunk::transposed.
+// One with kOrder decodes to an order of ActivationChunk other than that of q.
+
+enum class Order { plain, transposed, strided };
 
 template <class Quants>
-constexpr bool is_transposed() {
-  return requires {
-    Quants::kTransposed;
-  };
+COHORT_INLINE const int8_t* activations_for(const ActivationChunk& x) {
+  if constexpr (requires { Quants::kOrder; }) return Quants::kOrder == Order::strided ? x.strided : x.transposed;
+  return x.q;
 }
 
 struct Nibbles {
@@ -97,35 +98,63 @@ struct Bytes {
   }
 };
 
-// --- scales: loaded once a block; finish() adds a row's exact dot products to its accumulator ------------------------
+// --- scales -----------------------------------------------------------------------------------------------------
+// load() once a block, after open() once in kPeriod blocks; finish() adds a row's exact dot products to its accumulator.
 // kHalves: the dot products of values 0-15 and 16-31 come separately. kStart, kStartHigh: the sums that take the bias
-// of the codes out, or kNoSum. `at` indexes d and the sums of the row: block * rows + row.
+// of the codes out, or kNoSum. `at` indexes d and the sums of the row: block * rows + row. kReal: the dot products are
+// the bits of floats that are too large by kRealOffset, else they are plain integers.
 
 inline constexpr auto kNoSum = static_cast<SumKind>(kSumKinds);
+
+template <bool kReal>
+COHORT_INLINE __m512 to_float(__m512i dot) {
+  if constexpr (!kReal) return _mm512_cvtepi32_ps(dot);
+  return _mm512_sub_ps(_mm512_castsi512_ps(dot), _mm512_set1_ps(kRealOffset));
+}
+
+/// An integer scale and what it makes of kRealOffset: products with dot products are below 2^24 and therefore exact.
+struct ExactScale {
+  __m512 s, offset;
+  COHORT_INLINE void set(__m512 scale) {
+    s = scale;
+    offset = _mm512_mul_ps(scale, _mm512_set1_ps(kRealOffset));
+  }
+  template <bool kReal>
+  COHORT_INLINE __m512 times(__m512i dot) const {
+    if constexpr (!kReal) return _mm512_mul_ps(s, _mm512_cvtepi32_ps(dot));
+    return _mm512_fmsub_ps(s, _mm512_castsi512_ps(dot), offset);
+  }
+};
 
 /// One scale for 2^kShift blocks.
 template <SumKind kBias, int kShift = 0>
 struct One {
   static constexpr bool kHalves = false;
   static constexpr SumKind kStart = kBias, kStartHigh = kNoSum;
+  static constexpr int64_t kPeriod = int64_t{1} << kShift;
   __m512 d;
-  COHORT_INLINE void load(const std::byte* scales, int64_t block) { d = load_half(scales + 32 * (block >> kShift)); }
+  COHORT_INLINE void open(const std::byte* scales, int64_t part) { d = load_half(scales + 32 * part); }
+  COHORT_INLINE void load(const std::byte*, int64_t) {}
+  template <bool kReal>
   COHORT_INLINE __m512 finish(__m512 acc, __m512i dot, __m512i, const ActivationChunk& x, int64_t at) const {
-    return _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(x.d[at])), _mm512_cvtepi32_ps(dot), acc);
+    return _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(x.d[at])), to_float<kReal>(dot), acc);
   }
 };
 
 struct OneMin {
   static constexpr bool kHalves = false;
   static constexpr SumKind kStart = kNoSum, kStartHigh = kNoSum;
+  static constexpr int64_t kPeriod = 1;
   __m512 d, m;
-  COHORT_INLINE void load(const std::byte* scales, int64_t block) {
+  COHORT_INLINE void open(const std::byte* scales, int64_t block) {
     d = load_half(scales + 64 * block);
     m = load_half(scales + 64 * block + 32);
   }
+  COHORT_INLINE void load(const std::byte*, int64_t) {}
+  template <bool kReal>
   COHORT_INLINE __m512 finish(__m512 acc, __m512i dot, __m512i, const ActivationChunk& x, int64_t at) const {
     const __m512 dx = _mm512_set1_ps(x.d[at]);
-    acc = _mm512_fmadd_ps(_mm512_mul_ps(d, dx), _mm512_cvtepi32_ps(dot), acc);
+    acc = _mm512_fmadd_ps(_mm512_mul_ps(d, dx), to_float<kReal>(dot), acc);
     return _mm512_fmadd_ps(_mm512_mul_ps(m, dx), set_float(x.sums[kSumAll] + at), acc);
   }
 };
@@ -133,54 +162,76 @@ struct OneMin {
 struct KMin {
   static constexpr bool kHalves = false;
   static constexpr SumKind kStart = kNoSum, kStartHigh = kNoSum;
-  __m512 d, dmin, s, m;
+  static constexpr int64_t kPeriod = 8;
+  __m512 d, dmin, m;
+  ExactScale s;
+  COHORT_INLINE void open(const std::byte* scales, int64_t super) {
+    d = load_half(scales + 320 * super);
+    dmin = load_half(scales + 320 * super + 32);
+  }
   COHORT_INLINE void load(const std::byte* scales, int64_t block) {
     const std::byte* super = scales + 320 * (block / 8);
-    d = load_half(super);
-    dmin = load_half(super + 32);
-    s = load_u8(super + 64 + 32 * (block % 8));
+    s.set(load_u8(super + 64 + 32 * (block % 8)));
     m = load_u8(super + 80 + 32 * (block % 8));
   }
+  template <bool kReal>
   COHORT_INLINE __m512 finish(__m512 acc, __m512i dot, __m512i, const ActivationChunk& x, int64_t at) const {
     const __m512 dx = _mm512_set1_ps(x.d[at]);
-    // s * dot and m * sum are integers below 2^24, so these products are exact.
-    acc = _mm512_fmadd_ps(_mm512_mul_ps(d, dx), _mm512_mul_ps(s, _mm512_cvtepi32_ps(dot)), acc);
+    acc = _mm512_fmadd_ps(_mm512_mul_ps(d, dx), s.times<kReal>(dot), acc);
+    // m * sum is exact, too.
     return _mm512_fmadd_ps(_mm512_mul_ps(dmin, dx), _mm512_mul_ps(m, set_float(x.sums[kSumAll] + at)), acc);
   }
 };
 
+/// What formats with an integer scale for each half of a block share.
 template <SumKind kLow, SumKind kHigh>
-struct KSixteen {
+struct TwoScales {
   static constexpr bool kHalves = true;
   static constexpr SumKind kStart = kLow, kStartHigh = kHigh;
-  __m512 d, s0, s1;
+  static constexpr int64_t kPeriod = 8;
+  __m512 d, s1;
+  ExactScale s0;
+  template <bool kReal>
+  COHORT_INLINE __m512 finish(__m512 acc, __m512i low, __m512i high, const ActivationChunk& x, int64_t at) const {
+    const __m512 isum = _mm512_fmadd_ps(s1, to_float<kReal>(high), s0.template times<kReal>(low));  // exact
+    return _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(x.d[at])), isum, acc);
+  }
+};
+
+template <SumKind kLow, SumKind kHigh>
+struct KSixteen : TwoScales<kLow, kHigh> {
+  COHORT_INLINE void open(const std::byte* scales, int64_t super) { this->d = load_half(scales + 288 * super); }
   COHORT_INLINE void load(const std::byte* scales, int64_t block) {
     const std::byte* super = scales + 288 * (block / 8);
-    d = load_half(super);
-    s0 = load_i8(super + 32 + 32 * (block % 8));
-    s1 = load_i8(super + 48 + 32 * (block % 8));
-  }
-  COHORT_INLINE __m512 finish(__m512 acc, __m512i low, __m512i high, const ActivationChunk& x, int64_t at) const {
-    const __m512 isum =  // exact
-        _mm512_fmadd_ps(s1, _mm512_cvtepi32_ps(high), _mm512_mul_ps(s0, _mm512_cvtepi32_ps(low)));
-    return _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(x.d[at])), isum, acc);
+    this->s0.set(load_i8(super + 32 + 32 * (block % 8)));
+    this->s1 = load_i8(super + 48 + 32 * (block % 8));
   }
 };
 
 struct Affine {
   static constexpr bool kHalves = false;
   static constexpr SumKind kStart = kNeg128, kStartHigh = kNoSum;
+  static constexpr int64_t kPeriod = 1;
   __m512 d, m;
-  COHORT_INLINE void load(const std::byte* scales, int64_t block) {
+  COHORT_INLINE void open(const std::byte* scales, int64_t block) {
     d = _mm512_loadu_ps(scales + 128 * block);
     m = _mm512_loadu_ps(scales + 128 * block + 64);
   }
+  COHORT_INLINE void load(const std::byte*, int64_t) {}
+  template <bool kReal>
   COHORT_INLINE __m512 finish(__m512 acc, __m512i dot, __m512i, const ActivationChunk& x, int64_t at) const {
     const __m512 dx = _mm512_set1_ps(x.d[at]);
-    acc = _mm512_fmadd_ps(_mm512_mul_ps(d, dx), _mm512_cvtepi32_ps(dot), acc);
+    acc = _mm512_fmadd_ps(_mm512_mul_ps(d, dx), to_float<kReal>(dot), acc);
     return _mm512_fmadd_ps(_mm512_mul_ps(m, dx), set_float(x.sums[kSumAll] + at), acc);
   }
 };
+
+/// Block `block`, which may be the first that is read.
+template <class Scales>
+COHORT_INLINE void load_scales(Scales& s, const std::byte* scales, int64_t block, bool first) {
+  if (first || block % Scales::kPeriod == 0) s.open(scales, block / Scales::kPeriod);
+  s.load(scales, block);
+}
 
 }  // namespace
 }  // namespace cohort::cpu

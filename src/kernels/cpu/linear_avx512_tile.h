@@ -50,13 +50,13 @@ COHORT_INLINE void dots(__m512i* t, const __m512i* w, const int8_t* q) {
   }
 }
 
-/// Accumulators that already hold minus bias times the sum of the activations.
+/// Accumulators that already hold minus bias times the sum of the activations, as the bits of a float (SumKind).
 template <SumKind kStart, int N>
 COHORT_INLINE void start(__m512i* t, const ActivationChunk& x, int64_t at) {
 #pragma GCC unroll 4
   for (int n = 0; n < N; ++n) {
     if constexpr (kStart == kNoSum) {
-      t[n] = _mm512_setzero_si512();
+      t[n] = _mm512_set1_epi32(kRealBits);
     } else {
       t[n] = set_int(x.sums[kStart] + at + n);
     }
@@ -77,7 +77,7 @@ COHORT_INLINE void add_block(__m512* acc, const Scales& s, const __m512i* w, con
     dots<N, 8>(t, w, q);
   }
 #pragma GCC unroll 4
-  for (int n = 0; n < N; ++n) acc[n] = s.finish(acc[n], t[n], Scales::kHalves ? high[n] : t[n], x, at + n);
+  for (int n = 0; n < N; ++n) acc[n] = s.template finish<true>(acc[n], t[n], Scales::kHalves ? high[n] : t[n], x, at + n);
 }
 
 /// One block of up to eight rows, four at once.
@@ -107,7 +107,8 @@ void tile_rows(const TileCall& call, int32_t first, int32_t pass, int32_t passes
   __m512 waiting[6][kRows];
   TilePrefetcher prefetcher(call, pass, passes);
   const Quants decoder;
-  const int8_t* activations = is_transposed<Quants>() ? x.transposed : x.q;
+  Scales s;
+  const int8_t* activations = activations_for<Quants>(x);
   int64_t block = 0;
   for (int32_t segment = 0; segment < shape.segments; ++segment) {
     __m512 acc[kRows];
@@ -117,8 +118,7 @@ void tile_rows(const TileCall& call, int32_t first, int32_t pass, int32_t passes
       prefetcher.advance();
       __m512i w[8];
       decoder.decode(quants + block * Quants::kBytes, w);
-      Scales s;
-      s.load(scales, block);
+      load_scales(s, scales, block, block == 0);
       const int64_t at = block * x.rows + first;
       const int8_t* q = activations + at * kBlockValues;
       add_rows<kRows>(acc, s, w, q, x, at);
@@ -155,9 +155,9 @@ void add_run(const Run& run, const ActivationChunk& x, const int8_t* activations
   __m512 acc[kRows];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) acc[r] = sums[first + r];
+  Scales s;
   for (int32_t i = 0; i < run.count; ++i) {
-    Scales s;
-    s.load(run.scales, run.block + i);
+    load_scales(s, run.scales, run.block + i, i == 0);
     const int64_t at = (run.block + i) * x.rows + first;
     add_rows<kRows>(acc, s, run.w[i], activations + at * kBlockValues, x, at);
   }
@@ -182,7 +182,7 @@ void tile_runs(const TileCall& call) {
   const int32_t per_segment = shape.blocks / shape.segments;
   const int32_t half = (x.rows + 1) / 2;
   const auto first_rows = run_kernel<Scales>(half), other_rows = run_kernel<Scales>(x.rows - half);
-  const int8_t* activations = is_transposed<Quants>() ? x.transposed : x.q;
+  const int8_t* activations = activations_for<Quants>(x);
   const Quants decoder;
   TilePrefetcher prefetcher(call);
   __m512 waiting[6][kChunkRows];  // finished segments, as the carries of a binary counter

@@ -95,9 +95,16 @@ COHORT_INLINE __m256i gather(const GridTable& table, __m256i index) {
   return _mm256_i32gather_epi32(reinterpret_cast<const int*>(table.words), index, 4);
 }
 
+/// From words of a and b: all even bytes to a, all odd ones to b.
+COHORT_INLINE void pair_bytes(__m256i& a, __m256i& b) {
+  const __m256i even = _mm256_set1_epi16(0xff), from = a;
+  a = select(even, _mm256_slli_epi16(b, 8), from);
+  b = select(even, b, _mm256_srli_epi16(from, 8));
+}
+
 /// Nibbles (h, p) at nibbles[2h + p] to the eight vectors of bytes.
 COHORT_INLINE void to_bytes(const GridTable& table, const __m256i* nibbles, __m256i* w) {
-  const __m256i values = _mm256_load_si256(reinterpret_cast<const __m256i*>(table.values));
+  const __m256i values = _mm256_load_si256(reinterpret_cast<const __m256i*>(table.nibble_values));
   const __m256i low = _mm256_set1_epi8(15);
 #pragma GCC unroll 4
   for (int c = 0; c < 4; ++c) {
@@ -106,10 +113,23 @@ COHORT_INLINE void to_bytes(const GridTable& table, const __m256i* nibbles, __m2
   }
 }
 
-COHORT_INLINE void add_signs(const std::byte* p, int half, __m256i* nibbles) {
+/// The signs of eights, whose two of a vector of nibbles are neighbours, and of fours.
+COHORT_INLINE void add_signs(const std::byte* p, int half, __m256i* nibbles, bool eights) {
   const __m256i signs = load_bytes(p + 32 * half), mask = _mm256_set1_epi8(static_cast<char>(0x88));
+  if (!eights) {
 #pragma GCC unroll 4
-  for (int c = 0; c < 4; ++c) nibbles[c] = select(mask, nibbles[c], _mm256_slli_epi32(signs, 3 - c));
+    for (int c = 0; c < 4; ++c) nibbles[c] = select(mask, nibbles[c], _mm256_slli_epi32(signs, c));
+    return;
+  }
+  const __m256i low = _mm256_set1_epi8(0x08), high = _mm256_set1_epi8(static_cast<char>(0x80));
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; ++c) {
+    // Bits 4 and 5 for c = 0, 0 and 1 for c = 1, then the same two bits up.
+    const int bit = c == 0 ? 4 : c == 1 ? 0 : c == 2 ? 6 : 2;
+    const __m256i first = bit > 3 ? _mm256_srli_epi32(signs, bit - 3) : _mm256_slli_epi32(signs, 3 - bit);
+    nibbles[c] = select(low, nibbles[c], first);
+    nibbles[c] = select(high, nibbles[c], _mm256_slli_epi32(signs, 6 - bit));
+  }
 }
 
 /// Byte `place` of each lane.
@@ -119,13 +139,20 @@ COHORT_INLINE __m256i byte_of(__m256i v) {
                     : _mm256_and_si256(_mm256_srli_epi32(v, 8 * place), _mm256_set1_epi32(0xff));
 }
 
-/// Entries of four places of each output: the low byte of an index from `low`, the others from `high`, kBits for each.
-template <int kBits>
-COHORT_INLINE void gather_places(const GridTable& table, __m256i low, __m256i high, __m256i* entries) {
+/// Entries of four places of each output: the low byte of an index from `low`, the others from `high`, kBits for each,
+/// and of `higher` where there are two parts.
+template <int kBits, int kParts = 1>
+COHORT_INLINE void gather_places(const GridTable& table, __m256i low, __m256i high, __m256i* entries,
+                                 __m256i higher = _mm256_setzero_si256()) {
   const __m256i mask = _mm256_set1_epi32((1 << kBits) - 1);
   const auto index = [&](__m256i byte, int place) {
-    const __m256i more = _mm256_and_si256(_mm256_srli_epi32(high, kBits * place), mask);
-    return kBits == 0 ? byte : _mm256_or_si256(byte, _mm256_slli_epi32(more, 8));
+    const auto add = [&](__m256i to, __m256i part, int shift) {
+      const __m256i more = _mm256_and_si256(_mm256_srli_epi32(part, kBits * place), mask);
+      return _mm256_or_si256(to, _mm256_slli_epi32(more, shift));
+    };
+    if constexpr (kBits == 0) return byte;
+    const __m256i sum = add(byte, high, 8);
+    return kParts == 2 ? add(sum, higher, 8 + kBits) : sum;
   };
   entries[0] = gather(table, index(byte_of<0>(low), 0));
   entries[1] = gather(table, index(byte_of<1>(low), 1));
@@ -143,7 +170,9 @@ template <Layout kLayout, int kMostInSixteen>
 struct GridQuants {
   static constexpr int64_t kBytes = layout_info(kLayout).quant_bytes;
   static constexpr int kInSixteen = kMostInSixteen;
-  static constexpr bool kSigned = false, kTransposed = true;
+  static constexpr bool kSigned = false;
+  static constexpr Order kOrder =
+      (layout_info(kLayout).sums & kStrided) != 0 ? Order::strided : Order::transposed;
   const GridTable& table = grid_table(kLayout);
 };
 
@@ -153,16 +182,17 @@ struct Eights : GridQuants<kLayout, 1> {
     const __m256i low = load_bytes(p + 32 * half);
     __m256i places[4];
     if constexpr (kLayout == Layout::iq2_s) {
-      gather_places<2>(this->table, low, _mm256_cvtepu8_epi32(load_half_bytes(p + 128 + 8 * half)), places);
+      gather_places<1, 2>(this->table, low, spread_mask(p + 128, half), places, spread_mask(p + 136, half));
     } else if constexpr (kLayout == Layout::iq2_xs) {
       gather_places<1>(this->table, low, spread_mask(p + 128, half), places);
     } else {
       gather_places<0>(this->table, low, low, places);
     }
-    const __m256i first = _mm256_blend_epi16(places[0], places[2], 0xaa);
-    const __m256i second = _mm256_blend_epi16(places[1], places[3], 0xaa);
+    __m256i first = _mm256_blend_epi16(places[0], places[2], 0xaa);
+    __m256i second = _mm256_blend_epi16(places[1], places[3], 0xaa);
+    if constexpr (GridQuants<kLayout, 1>::kOrder == Order::strided) pair_bytes(first, second);
     __m256i nibbles[4] = {first, _mm256_srli_epi16(first, 2), second, _mm256_srli_epi16(second, 2)};
-    add_signs(p + 64, half, nibbles);
+    add_signs(p + 64, half, nibbles, true);
     to_bytes(this->table, nibbles, w);
   }
 };
@@ -170,7 +200,6 @@ struct Eights : GridQuants<kLayout, 1> {
 template <Layout kLayout, int kMostInSixteen>
 struct Fours : GridQuants<kLayout, kMostInSixteen> {
   COHORT_INLINE void decode(const std::byte* p, int half, __m256i* w) const {
-    const __m256i even = _mm256_set1_epi16(0xff);
     __m256i nibbles[4];
 #pragma GCC unroll 2
     for (int h = 0; h < 2; ++h) {
@@ -181,12 +210,11 @@ struct Fours : GridQuants<kLayout, kMostInSixteen> {
       } else {
         gather_places<0>(this->table, low, low, places);
       }
-      const __m256i a = _mm256_blend_epi16(places[0], places[2], 0xaa);  // bytes 0 and 1 of groups 0 and 2
-      const __m256i b = _mm256_blend_epi16(places[1], places[3], 0xaa);
-      nibbles[2 * h] = select(even, _mm256_slli_epi16(b, 8), a);
-      nibbles[2 * h + 1] = select(even, b, _mm256_srli_epi16(a, 8));
+      nibbles[2 * h] = _mm256_blend_epi16(places[0], places[2], 0xaa);  // bytes 0 and 1 of groups 0 and 2
+      nibbles[2 * h + 1] = _mm256_blend_epi16(places[1], places[3], 0xaa);
+      pair_bytes(nibbles[2 * h], nibbles[2 * h + 1]);
     }
-    add_signs(p + 128, half, nibbles);
+    add_signs(p + 128, half, nibbles, false);
     to_bytes(this->table, nibbles, w);
   }
 };
@@ -214,25 +242,25 @@ COHORT_INLINE __m256i load_u8_int(const std::byte* p) {
 }
 
 struct KPairs {
-  __m256 d, dmin, s0, s1, m0, m1;
+  __m256 d, dmin, s0, s1;
+  __m256i m;  // two of 16 bits
   COHORT_INLINE void load(const std::byte* scales, int64_t block, int half) {
     const std::byte* super = scales + 320 * (block / 8);
-    const std::byte* at = super + 64 + 32 * (block % 8) + 8 * half;
-    const __m256i low = _mm256_set1_epi32(15), p0 = load_u8_int(at), p1 = load_u8_int(at + 16);
+    const std::byte* at = super + 64 + 32 * (block % 8) + 16 * half;
+    const __m256i both = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
     d = load_half(super + 16 * half);
     dmin = load_half(super + 32 + 16 * half);
-    s0 = _mm256_cvtepi32_ps(_mm256_and_si256(p0, low));
-    s1 = _mm256_cvtepi32_ps(_mm256_and_si256(p1, low));
-    m0 = _mm256_cvtepi32_ps(_mm256_srli_epi32(p0, 4));
-    m1 = _mm256_cvtepi32_ps(_mm256_srli_epi32(p1, 4));
+    const __m256i s = _mm256_and_si256(both, _mm256_set1_epi16(15));
+    s0 = _mm256_cvtepi32_ps(_mm256_and_si256(s, _mm256_set1_epi32(0xffff)));
+    s1 = _mm256_cvtepi32_ps(_mm256_srli_epi32(s, 16));
+    m = _mm256_srli_epi16(both, 4);
   }
   template <class Quants>
   COHORT_INLINE __m256 add(__m256 acc, const __m256i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
-    const __m256 low = _mm256_cvtepi32_ps(dots<Quants, 4>(nullptr, w, q));
-    const __m256 high = _mm256_cvtepi32_ps(dots<Quants, 4>(nullptr, w + 4, q + 16));
-    const __m256 isum = _mm256_fmadd_ps(s1, high, _mm256_mul_ps(s0, low));  // exact, as msum
-    const __m256 msum =
-        _mm256_fmadd_ps(m1, set_float(x.sums[kSumHigh] + at), _mm256_mul_ps(m0, set_float(x.sums[kSumLow] + at)));
+    const __m256 low = to_float(dots<Quants, 4>(nullptr, w, q));
+    const __m256 high = to_float(dots<Quants, 4>(nullptr, w + 4, q + 16));
+    const __m256 isum = _mm256_fmadd_ps(s1, high, _mm256_mul_ps(s0, low));  // exact
+    const __m256 msum = _mm256_cvtepi32_ps(_mm256_madd_epi16(m, set_int(x.sums[kSumPair] + at)));
     const __m256 dx = _mm256_set1_ps(x.d[at]);
     acc = _mm256_fmadd_ps(_mm256_mul_ps(d, dx), isum, acc);
     return _mm256_fmadd_ps(_mm256_mul_ps(dmin, dx), msum, acc);
@@ -245,7 +273,7 @@ struct IntScale {
   __m256 d, s;
   template <class Quants>
   COHORT_INLINE __m256 add(__m256 acc, const __m256i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
-    const __m256 dot = _mm256_cvtepi32_ps(dots<Quants, 8>(x.sums[kStart] + at, w, q));
+    const __m256 dot = to_float(dots<Quants, 8>(x.sums[kStart] + at, w, q));
     return _mm256_fmadd_ps(_mm256_mul_ps(d, _mm256_set1_ps(x.d[at])), _mm256_mul_ps(s, dot), acc);
   }
 };
@@ -262,9 +290,10 @@ constexpr float power_of_two(int exponent) {
   return exponent < 0 ? 1.0F / static_cast<float>(1 << -exponent) : static_cast<float>(1 << exponent);
 }
 
-/// 2 s + 1 of the four bits from `shift` on.
-COHORT_INLINE __m256 odd_scale(__m256i pairs, int shift) {
-  const __m256i s = _mm256_and_si256(_mm256_srli_epi32(pairs, shift), _mm256_set1_epi32(15));
+/// 2 s + 1 of the four bits from `shift` on of each word.
+COHORT_INLINE __m256 odd_scale(const std::byte* words, int64_t shift) {
+  const __m256i shifted = _mm256_srl_epi32(load_bytes(words), _mm_cvtsi64_si128(shift));
+  const __m256i s = _mm256_and_si256(shifted, _mm256_set1_epi32(15));
   return _mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_add_epi32(s, s), _mm256_set1_epi32(1)));
 }
 
@@ -273,7 +302,7 @@ struct OddOne : IntScale<kStart> {
   COHORT_INLINE void load(const std::byte* scales, int64_t block, int half) {
     const std::byte* super = scales + 96 * (block / 8);
     this->d = _mm256_mul_ps(load_half(super + 16 * half), _mm256_set1_ps(power_of_two(kExponent)));
-    this->s = odd_scale(load_u8_int(super + 32 + 16 * (block % 8 / 2) + 8 * half), block % 2 != 0 ? 4 : 0);
+    this->s = odd_scale(super + 32 + 32 * half, 4 * (block % 8));
   }
 };
 
@@ -281,10 +310,10 @@ template <SumKind kLow, SumKind kHigh, int kExponent>
 struct OddTwo : KSixteen<kLow, kHigh> {
   COHORT_INLINE void load(const std::byte* scales, int64_t block, int half) {
     const std::byte* super = scales + 160 * (block / 8);
-    const __m256i pairs = load_u8_int(super + 32 + 16 * (block % 8) + 8 * half);
+    const std::byte* words = super + 32 + 64 * (block % 8 / 4) + 32 * half;
     this->d = _mm256_mul_ps(load_half(super + 16 * half), _mm256_set1_ps(power_of_two(kExponent)));
-    this->s0 = odd_scale(pairs, 0);
-    this->s1 = odd_scale(pairs, 4);
+    this->s0 = odd_scale(words, 8 * (block % 4));
+    this->s1 = odd_scale(words, 8 * (block % 4) + 4);
   }
 };
 
@@ -310,8 +339,8 @@ struct E4m3Two {
   }
   template <class Quants>
   COHORT_INLINE __m256 add(__m256 acc, const __m256i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
-    const __m256 low = _mm256_cvtepi32_ps(dots<Quants, 4>(x.sums[kNeg16Low] + at, w, q));
-    const __m256 high = _mm256_cvtepi32_ps(dots<Quants, 4>(x.sums[kNeg16High] + at, w + 4, q + 16));
+    const __m256 low = to_float(dots<Quants, 4>(x.sums[kNeg16Low] + at, w, q));
+    const __m256 high = to_float(dots<Quants, 4>(x.sums[kNeg16High] + at, w + 4, q + 16));
     const __m256 dx = _mm256_set1_ps(x.d[at]);
     acc = _mm256_fmadd_ps(_mm256_mul_ps(d0, dx), low, acc);
     return _mm256_fmadd_ps(_mm256_mul_ps(d1, dx), high, acc);

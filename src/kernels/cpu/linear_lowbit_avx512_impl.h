@@ -78,26 +78,29 @@ COHORT_INLINE __m512i load_u8_int(const std::byte* p) {
   return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
 
+/// The scales and mins of the two halves of a block stay 16-bit pairs: dot products of 16 codes of 2 bits fit, too.
 struct KPairs {
   static constexpr bool kHalves = true;
   static constexpr SumKind kStart = kNoSum, kStartHigh = kNoSum;
-  __m512 d, dmin, s0, s1, m0, m1;
-  COHORT_INLINE void load(const std::byte* scales, int64_t block) {
-    const std::byte* super = scales + 320 * (block / 8);
-    const std::byte* at = super + 64 + 32 * (block % 8);
-    const __m512i low = _mm512_set1_epi32(15), p0 = load_u8_int(at), p1 = load_u8_int(at + 16);
-    d = load_half(super);
-    dmin = load_half(super + 32);
-    s0 = _mm512_cvtepi32_ps(_mm512_and_si512(p0, low));
-    s1 = _mm512_cvtepi32_ps(_mm512_and_si512(p1, low));
-    m0 = _mm512_cvtepi32_ps(_mm512_srli_epi32(p0, 4));
-    m1 = _mm512_cvtepi32_ps(_mm512_srli_epi32(p1, 4));
+  static constexpr int64_t kPeriod = 8;
+  __m512 d, dmin;
+  __m512i s, m;
+  COHORT_INLINE void open(const std::byte* scales, int64_t super) {
+    d = load_half(scales + 320 * super);
+    dmin = load_half(scales + 320 * super + 32);
   }
+  COHORT_INLINE void load(const std::byte* scales, int64_t block) {
+    const std::byte* at = scales + 320 * (block / 8) + 64 + 32 * (block % 8);
+    const __m512i both = _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
+    s = _mm512_and_si512(both, _mm512_set1_epi16(15));
+    m = _mm512_srli_epi16(both, 4);
+  }
+  template <bool>
   COHORT_INLINE __m512 finish(__m512 acc, __m512i low, __m512i high, const ActivationChunk& x, int64_t at) const {
-    const __m512 isum =  // exact, as msum
-        _mm512_fmadd_ps(s1, _mm512_cvtepi32_ps(high), _mm512_mul_ps(s0, _mm512_cvtepi32_ps(low)));
-    const __m512 msum =
-        _mm512_fmadd_ps(m1, set_float(x.sums[kSumHigh] + at), _mm512_mul_ps(m0, set_float(x.sums[kSumLow] + at)));
+    const __m512i real = _mm512_set1_epi32(kRealBits);  // whose low 16 bits are zero
+    const __m512i dots = _mm512_mask_blend_epi16(0xaaaaaaaaU, low, _mm512_slli_epi32(high, 16));
+    const __m512 isum = to_float<true>(_mm512_dpwssd_epi32(real, dots, s));
+    const __m512 msum = to_float<true>(_mm512_dpwssd_epi32(real, m, set_int(x.sums[kSumPair] + at)));
     const __m512 dx = _mm512_set1_ps(x.d[at]);
     acc = _mm512_fmadd_ps(_mm512_mul_ps(d, dx), isum, acc);
     return _mm512_fmadd_ps(_mm512_mul_ps(dmin, dx), msum, acc);
@@ -109,17 +112,19 @@ template <SumKind kBias>
 struct IntScale {
   static constexpr bool kHalves = false;
   static constexpr SumKind kStart = kBias, kStartHigh = kNoSum;
-  __m512 d, s;
+  static constexpr int64_t kPeriod = 8;
+  __m512 d;
+  ExactScale s;
+  template <bool kReal>
   COHORT_INLINE __m512 finish(__m512 acc, __m512i dot, __m512i, const ActivationChunk& x, int64_t at) const {
-    return _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(x.d[at])), _mm512_mul_ps(s, _mm512_cvtepi32_ps(dot)), acc);
+    return _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(x.d[at])), s.template times<kReal>(dot), acc);
   }
 };
 
 struct KOne : IntScale<kNeg128> {
+  COHORT_INLINE void open(const std::byte* scales, int64_t super) { d = load_half(scales + 160 * super); }
   COHORT_INLINE void load(const std::byte* scales, int64_t block) {
-    const std::byte* super = scales + 160 * (block / 8);
-    d = load_half(super);
-    s = load_i8(super + 32 + 16 * (block % 8));
+    s.set(load_i8(scales + 160 * (block / 8) + 32 + 16 * (block % 8)));
   }
 };
 
@@ -127,41 +132,38 @@ constexpr float power_of_two(int exponent) {
   return exponent < 0 ? 1.0F / static_cast<float>(1 << -exponent) : static_cast<float>(1 << exponent);
 }
 
+/// 2 s + 1 of the four bits from `shift` on of each word.
+COHORT_INLINE __m512 odd_scale(const std::byte* words, int64_t shift) {
+  static constexpr int32_t kShifts[8] = {0, 4, 8, 12, 16, 20, 24, 28};
+  const __m512i index = _mm512_srlv_epi32(load_bytes(words), set_int(kShifts + shift / 4));
+  const __m512 odd = _mm512_setr_ps(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+  return _mm512_permutexvar_ps(index, odd);
+}
+
 template <SumKind kBias, int kExponent>
 struct OddOne : IntScale<kBias> {
+  COHORT_INLINE void open(const std::byte* scales, int64_t super) {
+    this->d = _mm512_mul_ps(load_half(scales + 96 * super), _mm512_set1_ps(power_of_two(kExponent)));
+  }
   COHORT_INLINE void load(const std::byte* scales, int64_t block) {
-    const std::byte* super = scales + 96 * (block / 8);
-    const __m512i pairs = load_u8_int(super + 32 + 16 * (block % 8 / 2));
-    // Twice the nibble, and one.
-    const __m512i shifted = block % 2 != 0 ? _mm512_srli_epi32(pairs, 3) : _mm512_slli_epi32(pairs, 1);
-    const __m512i odd = _mm512_ternarylogic_epi32(shifted, _mm512_set1_epi32(30), _mm512_set1_epi32(1), 0xea);
-    this->d = _mm512_mul_ps(load_half(super), _mm512_set1_ps(power_of_two(kExponent)));
-    this->s = _mm512_cvtepi32_ps(odd);
+    this->s.set(odd_scale(scales + 96 * (block / 8) + 32, 4 * (block % 8)));
   }
 };
 
 template <SumKind kLow, SumKind kHigh, int kExponent>
-struct OddTwo {
-  static constexpr bool kHalves = true;
-  static constexpr SumKind kStart = kLow, kStartHigh = kHigh;
-  __m512 d, s0, s1;
-  COHORT_INLINE void load(const std::byte* scales, int64_t block) {
-    const std::byte* super = scales + 160 * (block / 8);
-    const __m512i pairs = load_u8_int(super + 32 + 16 * (block % 8));
-    const __m512i mask = _mm512_set1_epi32(30), one = _mm512_set1_epi32(1);
-    d = _mm512_mul_ps(load_half(super), _mm512_set1_ps(power_of_two(kExponent)));
-    s0 = _mm512_cvtepi32_ps(_mm512_ternarylogic_epi32(_mm512_slli_epi32(pairs, 1), mask, one, 0xea));
-    s1 = _mm512_cvtepi32_ps(_mm512_ternarylogic_epi32(_mm512_srli_epi32(pairs, 3), mask, one, 0xea));
+struct OddTwo : TwoScales<kLow, kHigh> {
+  COHORT_INLINE void open(const std::byte* scales, int64_t super) {
+    this->d = _mm512_mul_ps(load_half(scales + 160 * super), _mm512_set1_ps(power_of_two(kExponent)));
   }
-  COHORT_INLINE __m512 finish(__m512 acc, __m512i low, __m512i high, const ActivationChunk& x, int64_t at) const {
-    const __m512 isum =
-        _mm512_fmadd_ps(s1, _mm512_cvtepi32_ps(high), _mm512_mul_ps(s0, _mm512_cvtepi32_ps(low)));  // exact
-    return _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(x.d[at])), isum, acc);
+  COHORT_INLINE void load(const std::byte* scales, int64_t block) {
+    const std::byte* words = scales + 160 * (block / 8) + 32 + 64 * (block % 8 / 4);
+    this->s0.set(odd_scale(words, 8 * (block % 4)));
+    this->s1 = odd_scale(words, 8 * (block % 4) + 4);
   }
 };
 
 struct E8m0 : One<kNeg16> {
-  COHORT_INLINE void load(const std::byte* scales, int64_t block) {
+  COHORT_INLINE void open(const std::byte* scales, int64_t block) {
     const __m512i e = load_u8_int(scales + 16 * block);
     const __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
     const __mmask16 tiny = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
@@ -172,20 +174,23 @@ struct E8m0 : One<kNeg16> {
 struct E4m3Two {
   static constexpr bool kHalves = true;
   static constexpr SumKind kStart = kNeg16Low, kStartHigh = kNeg16High;
+  static constexpr int64_t kPeriod = 1;
   __m512 d0, d1;
   /// The seven bits of E4M3 are an f16 that is 2^8 times too small.
   static COHORT_INLINE __m512 half_of(const std::byte* p) {
     const __m256i bytes = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_slli_epi16(bytes, 7)), _mm512_set1_ps(0x1p7F));
   }
-  COHORT_INLINE void load(const std::byte* scales, int64_t block) {
+  COHORT_INLINE void load(const std::byte*, int64_t) {}
+  COHORT_INLINE void open(const std::byte* scales, int64_t block) {
     d0 = half_of(scales + 32 * block);
     d1 = half_of(scales + 32 * block + 16);
   }
+  template <bool kReal>
   COHORT_INLINE __m512 finish(__m512 acc, __m512i low, __m512i high, const ActivationChunk& x, int64_t at) const {
     const __m512 dx = _mm512_set1_ps(x.d[at]);
-    acc = _mm512_fmadd_ps(_mm512_mul_ps(d0, dx), _mm512_cvtepi32_ps(low), acc);
-    return _mm512_fmadd_ps(_mm512_mul_ps(d1, dx), _mm512_cvtepi32_ps(high), acc);
+    acc = _mm512_fmadd_ps(_mm512_mul_ps(d0, dx), to_float<kReal>(low), acc);
+    return _mm512_fmadd_ps(_mm512_mul_ps(d1, dx), to_float<kReal>(high), acc);
   }
 };
 

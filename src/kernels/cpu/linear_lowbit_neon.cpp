@@ -86,8 +86,10 @@ struct KPairs {
   float32x4_t d, dmin, s0, s1, m0, m1;
   COHORT_INLINE void load(const std::byte* scales, int64_t block, int quarter) {
     const std::byte* super = scales + 320 * (block / 8);
-    const std::byte* at = super + 64 + 32 * (block % 8) + 4 * quarter;
-    const uint32x4_t p0 = load_u8_int(at), p1 = load_u8_int(at + 16);
+    // Both halves of an output, as two of 16 bits.
+    const uint16x8_t both = vmovl_u8(vld1_u8(bytes_at(super + 64 + 32 * (block % 8) + 8 * quarter)));
+    const uint32x4_t pairs = vreinterpretq_u32_u16(both);
+    const uint32x4_t p0 = vandq_u32(pairs, vdupq_n_u32(0xffff)), p1 = vshrq_n_u32(pairs, 16);
     d = load_half(super + 8 * quarter);
     dmin = load_half(super + 32 + 8 * quarter);
     s0 = vcvtq_f32_u32(vandq_u32(p0, vdupq_n_u32(15)));
@@ -98,8 +100,9 @@ struct KPairs {
   COHORT_INLINE float32x4_t finish(float32x4_t acc, int32x4_t low, int32x4_t high, const ActivationChunk& x,
                                    int64_t at) const {
     const float32x4_t isum = vfmaq_f32(vmulq_f32(s0, vcvtq_f32_s32(low)), s1, vcvtq_f32_s32(high));  // exact
-    const float32x4_t msum =
-        vfmaq_f32(vmulq_f32(m0, set_float(x.sums[kSumLow] + at)), m1, set_float(x.sums[kSumHigh] + at));
+    const int32_t sums = x.sums[kSumPair][at];
+    const float32x4_t msum = vfmaq_n_f32(vmulq_n_f32(m0, static_cast<float>(static_cast<int16_t>(sums))), m1,
+                                         static_cast<float>(sums >> 16));
     acc = vfmaq_f32(acc, vmulq_n_f32(d, x.d[at]), isum);
     return vfmaq_f32(acc, vmulq_n_f32(dmin, x.d[at]), msum);
   }
@@ -126,9 +129,10 @@ constexpr float power_of_two(int exponent) {
   return exponent < 0 ? 1.0F / static_cast<float>(1 << -exponent) : static_cast<float>(1 << exponent);
 }
 
-/// 2 s + 1 of the four bits from `shift` on.
-COHORT_INLINE float32x4_t odd_scale(uint32x4_t pairs, int shift) {
-  const uint32x4_t s = vandq_u32(vshlq_u32(pairs, vdupq_n_s32(-shift)), vdupq_n_u32(15));
+/// 2 s + 1 of the four bits from `shift` on of each word.
+COHORT_INLINE float32x4_t odd_scale(const std::byte* words, int64_t shift) {
+  const uint32x4_t all = vreinterpretq_u32_u8(vld1q_u8(bytes_at(words)));
+  const uint32x4_t s = vandq_u32(vshlq_u32(all, vdupq_n_s32(static_cast<int32_t>(-shift))), vdupq_n_u32(15));
   return vcvtq_f32_u32(vaddq_u32(vaddq_u32(s, s), vdupq_n_u32(1)));
 }
 
@@ -137,7 +141,7 @@ struct OddOne : IntScale {
   COHORT_INLINE void load(const std::byte* scales, int64_t block, int quarter) {
     const std::byte* super = scales + 96 * (block / 8);
     d = vmulq_n_f32(load_half(super + 8 * quarter), power_of_two(kExponent));
-    s = odd_scale(load_u8_int(super + 32 + 16 * (block % 8 / 2) + 4 * quarter), block % 2 != 0 ? 4 : 0);
+    s = odd_scale(super + 32 + 16 * quarter, 4 * (block % 8));
   }
 };
 
@@ -145,10 +149,10 @@ template <int kExponent>
 struct OddTwo : KSixteen {
   COHORT_INLINE void load(const std::byte* scales, int64_t block, int quarter) {
     const std::byte* super = scales + 160 * (block / 8);
-    const uint32x4_t pairs = load_u8_int(super + 32 + 16 * (block % 8) + 4 * quarter);
+    const std::byte* words = super + 32 + 64 * (block % 8 / 4) + 16 * quarter;
     d = vmulq_n_f32(load_half(super + 8 * quarter), power_of_two(kExponent));
-    s0 = odd_scale(pairs, 0);
-    s1 = odd_scale(pairs, 4);
+    s0 = odd_scale(words, 8 * (block % 4));
+    s1 = odd_scale(words, 8 * (block % 4) + 4);
   }
 };
 

@@ -103,14 +103,20 @@ void quantise(const float* x, int64_t blocks, const ActivationChunk& chunk, int3
       for (int half = 0; half < 2; ++half)
         vst1q_s8(chunk.transposed + at * kBlockValues + 16 * half, vqtbl1q_s8(q[half], order));
     }
+    if (chunk.strided != nullptr) {
+      const int8x16x2_t both = {{q[0], q[1]}};
+      for (int half = 0; half < 2; ++half) {
+        const uint8x16_t order = {0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 3, 11, 19, 27};
+        vst1q_s8(chunk.strided + at * kBlockValues + 16 * half,
+                 vqtbl2q_s8(both, vaddq_u8(order, vdupq_n_u8(static_cast<uint8_t>(4 * half)))));
+      }
+    }
     chunk.d[at] = d;
     const int32_t low = vaddlvq_s8(q[0]), high = vaddlvq_s8(q[1]);
     const int32_t part[3] = {low + high, low, high};
     for (int kind = 0; kind < kSumKinds; ++kind) {
       if (chunk.sums[kind] == nullptr) continue;
-      const SumInfo info = kSumInfo[kind];
-      const int32_t sum = part[info.part] * info.multiplier;
-      chunk.sums[kind][at] = info.multiplier == 1 ? __builtin_bit_cast(int32_t, static_cast<float>(sum)) : sum;
+      chunk.sums[kind][at] = kSumInfo[kind].stored(part);
     }
   }
 }

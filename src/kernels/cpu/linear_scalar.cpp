@@ -85,6 +85,9 @@ void quantise_scalar(const float* x, int64_t blocks, const ActivationChunk& chun
     if (chunk.transposed != nullptr) {
       for (int j = 0; j < kBlockValues; ++j) chunk.transposed[at * kBlockValues + transposed_place(j)] = q[j];
     }
+    if (chunk.strided != nullptr) {
+      for (int j = 0; j < kBlockValues; ++j) chunk.strided[at * kBlockValues + strided_place(j)] = q[j];
+    }
     int32_t part[3] = {0, 0, 0};
     for (int j = 0; j < 16; ++j) {
       part[1] += q[j];
@@ -93,8 +96,7 @@ void quantise_scalar(const float* x, int64_t blocks, const ActivationChunk& chun
     part[0] = part[1] + part[2];
     for (int kind = 0; kind < kSumKinds; ++kind) {
       if (chunk.sums[kind] == nullptr) continue;
-      const int32_t sum = part[kSumInfo[kind].part] * kSumInfo[kind].multiplier;
-      chunk.sums[kind][at] = kSumInfo[kind].multiplier == 1 ? std::bit_cast<int32_t>(static_cast<float>(sum)) : sum;
+      chunk.sums[kind][at] = kSumInfo[kind].stored(part);
     }
   }
 }
