@@ -79,10 +79,10 @@ double read_bandwidth(const std::byte* data, size_t bytes, ThreadTeam& team) {
   return median(rates);
 }
 
-constexpr const char* kLayoutNames[kLayouts] = {
-    "q4_0",   "q4_1",   "q5_0",   "q5_1",    "q8_0",    "q4_k",   "q5_k",  "q6_k",    "affine8",
-    "q1_0",   "q2_0",   "q2_0_g128", "ternary", "q2_k", "q3_k",   "iq4_nl", "iq4_xs", "mxfp4",
-    "nvfp4",  "iq2_xxs", "iq2_xs", "iq2_s",  "iq3_xxs", "iq3_s",  "iq1_s", "iq1_m"};
+constexpr const char* kLayoutNames[kLayouts] = {"q4_0",  "q4_1",    "q5_0",   "q5_1",  "q8_0",      "q4_k",    "q5_k",
+                                                "q6_k",  "affine8", "q1_0",   "q2_0",  "q2_0_g128", "ternary", "q2_k",
+                                                "q3_k",  "iq4_nl",  "iq4_xs", "mxfp4", "nvfp4",     "iq2_xxs", "iq2_xs",
+                                                "iq2_s", "iq3_xxs", "iq3_s",  "iq1_s", "iq1_m"};
 
 /// Processor seconds of a tile times `rows` rows, walking over `tiles` tiles: the median, or the least where the tiles
 /// come from memory and others may disturb.

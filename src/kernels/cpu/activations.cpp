@@ -57,8 +57,8 @@ void copy_row(const ActivationChunk& from, int32_t from_row, const ActivationChu
                 to.transposed + int64_t{to_row} * kBlockValues, to.rows, blocks);
   }
   if (to.strided != nullptr) {
-    copy_values(from.strided + int64_t{from_row} * kBlockValues, from.rows,
-                to.strided + int64_t{to_row} * kBlockValues, to.rows, blocks);
+    copy_values(from.strided + int64_t{from_row} * kBlockValues, from.rows, to.strided + int64_t{to_row} * kBlockValues,
+                to.rows, blocks);
   }
   for (int64_t b = 0; b < blocks; ++b) to.d[b * to.rows + to_row] = from.d[b * from.rows + from_row];
   for (int kind = 0; kind < kSumKinds; ++kind) {

@@ -34,13 +34,15 @@ void fill_eights(GridTable& table, const uint64_t* grid, int32_t entries, int bi
   constexpr int kPlace[4] = {0, 4, 2, 6};
   table.entries = entries;
   for (int32_t i = 0; i < entries; ++i) {
-    uint32_t word = 0;
+    uint32_t word = 0, codes = 0;
     for (int j = 0; j < 8; ++j) {
       const uint32_t code = eight_code(byte_of(grid[i], j));
       word |= code << (8 * (j / 4) + kPlace[j % 4]);
-      table.bytes[j / 4][i] = static_cast<uint8_t>(table.bytes[j / 4][i] | code << (2 * (j % 4)));
+      codes |= code << (2 * j);
     }
     table.words[i] = word * 0x10001U;
+    table.gathered[i] = codes * 0x10001U;
+    for (int p = 0; i < 512 && p < 2; ++p) table.bytes[p][i] = static_cast<uint8_t>(codes >> (8 * p));
   }
   for (int i = 0; i < 64; ++i) {
     table.nibble_values[i] = value_at(i, 0, 2, 3, bias, kEightMagnitudes);
@@ -85,8 +87,8 @@ void fill_shifted(GridTable& table, int bias) {
     }
     table.words[i] = word;
     table.words[i + 2048] = word | 0x44444444U;
-    table.fives[i] = five;
-    table.fives[i + 2048] = five | 0x10101010U;
+    table.gathered[i] = five;
+    table.gathered[i + 2048] = five | 0x10101010U;
   }
   const auto value = [bias](int code, bool negative) {
     return static_cast<uint8_t>(8 * (code - 1) + (negative ? -1 : 1) + bias);

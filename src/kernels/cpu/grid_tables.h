@@ -22,14 +22,15 @@ struct GridTable {
   alignas(64) uint32_t words[4096];
   /// By nibble, four times over: for lookups that take 16 or 64.
   alignas(64) uint8_t nibble_values[64];
-  /// Bytes 0 and 1 of up to 1024 entries. Eights: the codes of values 4p .. 4p+3 at bits 0, 2, 4, 6. Fours: as words,
+  /// Bytes 0 and 1 of up to 512 entries. Eights: the codes of values 4p .. 4p+3 at bits 0, 2, 4, 6. Fours: as words,
   /// but bit 2 of the codes of byte 1 is bit 3 of the nibble.
-  alignas(64) uint8_t bytes[2][1024];
-  /// IQ1: the codes of two values at bits 0 and 2, the shift at bit 4; four bytes in the order of words.
-  alignas(64) uint32_t fives[4096];
+  alignas(64) uint8_t bytes[2][512];
+  /// Eights: the bytes 0 1 0 1, as in `bytes`. IQ1: the codes of two values at bits 0 and 2, the shift at bit 4; four
+  /// bytes in the order of words.
+  alignas(64) uint32_t gathered[4096];
   /// Eights, where the signs take the place of two of the four codes (the first two have theirs at bits 4 and 5; the
-  /// other two, with the byte shifted by 2, at 0 and 1): of values 0 to 3. Fours: nibbles of byte 0 and of byte 1, whose
-  /// sign is bit 2. IQ1: of the first and the second value.
+  /// other two, with the byte shifted by 2, at 0 and 1): of values 0 to 3. Fours: nibbles of byte 0 and of byte 1,
+  /// whose sign is bit 2. IQ1: of the first and the second value.
   alignas(64) uint8_t values[4][64];
   int32_t entries;
 };

@@ -48,12 +48,14 @@ enum class ScaleStore : uint8_t {
   k_min,      // per 256: f16 d, f16 dmin; per block u8 s, u8 m: value = d * s * code - dmin * m
   k_sixteen,  // per 256: f16 d; per block i8 s[2]: value = d * s[j / 16] * code
   affine,     // f32 d, f32 m: value = d * code + m
-  k_pairs,    // per 256: f16 d, f16 dmin; per block and output u8 (s | m << 4)[2]: value = d * s[j / 16] * code - dmin * m[j / 16]
-  k_one,      // per 256: f16 d; per block i8 s: value = d * s * code
-  odd_one,    // per 256: f16 d; per output u32, nibble b is s of block b: value = d * (2 s + 1) * code
-  odd_two,    // per 256: f16 d; per four blocks and output u32, byte b is s0 | s1 << 4: value = d * (2 s[j / 16] + 1) * code
-  e8m0,       // u8 e: value = 2^(e - 128) * code
-  e4m3_two,   // u8 e[2], E4M3 without sign: value = e[j / 16] / 2 * code
+  k_pairs,   // per 256: f16 d, f16 dmin; per block and output u8 (s | m << 4)[2]: value = d * s[j / 16] * code - dmin *
+             // m[j / 16]
+  k_one,     // per 256: f16 d; per block i8 s: value = d * s * code
+  odd_one,   // per 256: f16 d; per output u32, nibble b is s of block b: value = d * (2 s + 1) * code
+  odd_two,   // per 256: f16 d; per four blocks and output u32, byte b is s0 | s1 << 4: value = d * (2 s[j / 16] + 1) *
+             // code
+  e8m0,      // u8 e: value = 2^(e - 128) * code
+  e4m3_two,  // u8 e[2], E4M3 without sign: value = e[j / 16] / 2 * code
 };
 
 enum class Layout : uint8_t {
@@ -93,12 +95,13 @@ inline constexpr int kLowbitLayouts = kFirstGrid - kFirstLowbit;
 inline constexpr int kGridLayouts = kLayouts - kFirstGrid;
 
 /// Sums of a row's int8 activations over a block, as the layouts need them: over values 0-15 (lo), 16-31 (hi) or both;
-/// as a float or two int16; or times minus the bias of the codes as an int32 that starts the accumulator of a dot product, plus
-/// kRealBits: an accumulator of less than 2^22 either way is then the bits of a float, 3 * 2^22 and the dot product.
+/// as a float or two int16; or times minus the bias of the codes as an int32 that starts the accumulator of a dot
+/// product, plus kRealBits: an accumulator of less than 2^22 either way is then the bits of a float, 3 * 2^22 and the
+/// dot product.
 enum SumKind : uint8_t {
-  kSumAll,  // float
+  kSumAll,   // float
   kSumPair,  // the sums over 0-15 and 16-31 as int16, low and high
-  kNeg1,  // int32
+  kNeg1,     // int32
   kNeg8,
   kNeg16,
   kNeg64,
@@ -132,9 +135,9 @@ struct SumInfo {
                            : parts[part] * multiplier + kRealBits;
   }
 };
-inline constexpr SumInfo kSumInfo[kSumKinds] = {{0, 1},   {0, 0},   {0, -1}, {0, -8},  {0, -16},
-                                                {0, -64}, {0, -128}, {1, -4},  {2, -4}, {1, -16}, {2, -16},
-                                                {1, -32}, {2, -32},  {1, -64}, {2, -64}};
+inline constexpr SumInfo kSumInfo[kSumKinds] = {{0, 1},   {0, 0},    {0, -1},  {0, -8},  {0, -16},
+                                                {0, -64}, {0, -128}, {1, -4},  {2, -4},  {1, -16},
+                                                {2, -16}, {1, -32},  {2, -32}, {1, -64}, {2, -64}};
 
 struct LayoutInfo {
   QuantStore quants;

@@ -226,9 +226,7 @@ void pack_grid_block(TensorType type, const std::byte* row, Layout layout, int64
       if (shifted) {
         merge(quants + 64 + 2 * static_cast<int64_t>(lane) + p / 2, high, static_cast<int>(4 * (p % 2)));
       } else if (type == TensorType::iq2_s) {
-        for (int64_t i = 0; i < 2; ++i) {
-          if ((high >> i & 1U) != 0) set_bit(quants + 128 + 8 * i, 4 * int64_t{lane} + p);
-        }
+        merge(quants + 128 + lane, high, static_cast<int>(2 * p));
       } else if (high != 0) {
         set_bit(quants + 128, 4 * int64_t{lane} + p);
       }
@@ -265,8 +263,8 @@ void read_grid_codes(Layout layout, const std::byte* quants, int32_t lane, int8_
         nibble = (table.words[index] >> (4 * kNibble[in_group])) & 15;
       } else {
         constexpr int kPlace[4] = {0, 4, 2, 6};
-        const int high_bits = layout == Layout::iq2_s ? 2 : layout == Layout::iq2_xs ? 1 : 0;
-        for (int i = 0; i < high_bits; ++i) index |= bit_at(quants + 128 + 8 * i, 4 * int64_t{lane} + p) << (8 + i);
+        if (layout == Layout::iq2_s) index |= ((load_byte(quants + 128 + lane) >> (2 * p)) & 3) << 8;
+        if (layout == Layout::iq2_xs) index |= bit_at(quants + 128, 4 * int64_t{lane} + p) << 8;
         nibble = (table.words[index] >> (8 * (in_group / 4) + kPlace[in_group % 4])) & 3;
       }
     }

@@ -8,13 +8,13 @@
 // Code books keep the file's indices into its grid, so that a weight costs what it costs in the file. Decoding looks an
 // index up and gets the codes of a group of values as a few bits each; a last table turns those, with the sign, into
 // biased bytes. All of it works on lanes, which puts the values of a block into an order of its own: vector (h, t),
-// h = 0, 1 and t = 0 .. 3, has value 16h + 4b + t in byte b of each lane (ActivationChunk::transposed), and for IQ2_XXS,
-// which has one scale for the whole block, value 8b + 4h + t (ActivationChunk::strided).
+// h = 0, 1 and t = 0 .. 3, has value 16h + 4b + t in byte b of each lane (ActivationChunk::transposed), and for
+// IQ2_XXS, which has one scale for the whole block, value 8b + 4h + t (ActivationChunk::strided).
 //   eights      64 B of indices: byte (r, p) is the low byte of group k of 8 values, p = 0, 2, 1, 3 for k = 0 .. 3 (for
 //               IQ2_XXS p = k).
 //               Then for IQ1 u16 of output r: nibble p holds three high bits of the index, and in bit 3 the sign of the
-//               shift. For IQ2: 64 B of signs, then for IQ2_XS bit 4r + p of a u64, for IQ2_S of two: the high bits of
-//               the index.
+//               shift. For IQ2: 64 B of signs, then for IQ2_XS bit 4r + p of a u64, for IQ2_S bits 2p of byte r of 16
+//               B: the high bits of the index.
 //   fours       128 B of indices: vector h, byte (r, b) is the low byte of the group of 4 values 16h + 4b. Then 64 B of
 //               signs, then for IQ3_S bit 4r + b of two u64 (h = 0, 1): the ninth bits.
 //   Signs are a u32 for each output. Byte b has those of the values of byte b of the vectors (h, t), where decoding

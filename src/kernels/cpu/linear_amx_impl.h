@@ -128,7 +128,7 @@ class AmxTile {
       for (int32_t b = 0; b < count; ++b) {
         const auto& sums = sums_[buffer][b];
         acc = s[b].template finish<false>(acc, _mm512_load_si512(sums[0][r]), _mm512_load_si512(sums[kParts - 1][r]), x,
-                          int64_t{group.first + b} * x.rows + r);
+                                          int64_t{group.first + b} * x.rows + r);
       }
       if (!group.closes) {
         acc_[r] = acc;

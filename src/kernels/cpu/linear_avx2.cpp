@@ -146,7 +146,8 @@ void quantise(const float* x, int64_t blocks, const ActivationChunk& chunk, int3
     }
     if (chunk.strided != nullptr) {
       // Pairs of values 8 apart, then fours of them.
-      const __m128i low = _mm_unpacklo_epi8(q0, _mm_srli_si128(q0, 8)), high = _mm_unpacklo_epi8(q1, _mm_srli_si128(q1, 8));
+      const __m128i low = _mm_unpacklo_epi8(q0, _mm_srli_si128(q0, 8)),
+                    high = _mm_unpacklo_epi8(q1, _mm_srli_si128(q1, 8));
       auto* to = reinterpret_cast<__m128i*>(chunk.strided + at * kBlockValues);
       _mm_storeu_si128(to, _mm_unpacklo_epi16(low, high));
       _mm_storeu_si128(to + 1, _mm_unpackhi_epi16(low, high));

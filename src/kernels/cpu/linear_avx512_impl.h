@@ -99,10 +99,10 @@ struct Bytes {
 };
 
 // --- scales -----------------------------------------------------------------------------------------------------
-// load() once a block, after open() once in kPeriod blocks; finish() adds a row's exact dot products to its accumulator.
-// kHalves: the dot products of values 0-15 and 16-31 come separately. kStart, kStartHigh: the sums that take the bias
-// of the codes out, or kNoSum. `at` indexes d and the sums of the row: block * rows + row. kReal: the dot products are
-// the bits of floats that are too large by kRealOffset, else they are plain integers.
+// load() once a block, after open() once in kPeriod blocks; finish() adds a row's exact dot products to its
+// accumulator. kHalves: the dot products of values 0-15 and 16-31 come separately. kStart, kStartHigh: the sums that
+// take the bias of the codes out, or kNoSum. `at` indexes d and the sums of the row: block * rows + row. kReal: the dot
+// products are the bits of floats that are too large by kRealOffset, else they are plain integers.
 
 inline constexpr auto kNoSum = static_cast<SumKind>(kSumKinds);
 

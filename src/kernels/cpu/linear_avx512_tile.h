@@ -77,7 +77,8 @@ COHORT_INLINE void add_block(__m512* acc, const Scales& s, const __m512i* w, con
     dots<N, 8>(t, w, q);
   }
 #pragma GCC unroll 4
-  for (int n = 0; n < N; ++n) acc[n] = s.template finish<true>(acc[n], t[n], Scales::kHalves ? high[n] : t[n], x, at + n);
+  for (int n = 0; n < N; ++n)
+    acc[n] = s.template finish<true>(acc[n], t[n], Scales::kHalves ? high[n] : t[n], x, at + n);
 }
 
 /// One block of up to eight rows, four at once.

@@ -2,9 +2,9 @@
 //
 // Tables are looked up in registers: one permutation is 64 entries for 64 indices at once, and further bits of the
 // index choose between permutations by masks. A block of IQ2 (64 indices, two bytes of codes each) takes 8 permutations
-// for 256 entries and 16 for 512, one of IQ3 (128 indices) twice as many. IQ1 with its 2048 entries is gathered, 16
-// indices at once: the 64 of a block cost about 30 cycles of the load ports. Then signs go into bits beside the codes,
-// such that six bits have two values, and one more permutation a vector makes bytes of them.
+// for 256 entries and 16 for 512, one of IQ3 (128 indices) twice as many. IQ2_S and IQ1 with 1024 and 2048 entries are
+// gathered, 16 indices at once: the 64 of a block cost about 30 cycles of the load ports. Then signs go into bits
+// beside the codes, such that six bits have two values, and one more permutation a vector makes bytes of them.
 #pragma once
 
 #include "kernels/cpu/grid_tables.h"
@@ -22,25 +22,27 @@ COHORT_INLINE __mmask64 load_mask(const std::byte* p) {
   return _load_mask64(reinterpret_cast<__mmask64*>(const_cast<std::byte*>(p)));
 }
 
-/// Which entry of a table an index means, by its bits 6 and up; bits 0 to 5 choose among 64.
+/// Looks up tables of 2^kBits bytes: bits 0 to 5 of an index choose among 64, the others between permutations by masks.
 template <int kBits>
-struct IndexMasks {
-  __mmask64 mask[1 << (kBits - 6)];  // indices with all these bits
-  /// `high`: bits 8 and up.
-  COHORT_INLINE IndexMasks(__m512i index, const __mmask64* high) {
+struct Lookup {
+  static constexpr int kParts = 1 << (kBits - 6);
+  __m512i index;
+  __mmask64 mask[kParts];  // indices with all these bits
+  /// `high`: bit 8 of the indices.
+  COHORT_INLINE Lookup(__m512i low, const std::byte* high) : index(low) {
     mask[1] = _mm512_movepi8_mask(_mm512_add_epi8(index, index));
     mask[2] = _mm512_movepi8_mask(index);
-    if constexpr (kBits > 8) mask[4] = high[0];
-    if constexpr (kBits > 9) mask[8] = high[1];
-#pragma GCC unroll 16
-    for (int i = 3; i < 1 << (kBits - 6); ++i) {
-      if ((i & (i - 1)) != 0) mask[i] = _kand_mask64(mask[i & (i - 1)], mask[i & -i]);
+    mask[3] = _kand_mask64(mask[1], mask[2]);
+    if constexpr (kBits > 8) {
+      mask[4] = load_mask(high);
+#pragma GCC unroll 3
+      for (int i = 5; i < kParts; ++i) mask[i] = _kand_mask64(mask[4], mask[i - 4]);
     }
   }
-  COHORT_INLINE __m512i lookup(const uint8_t* table, __m512i index) const {
+  COHORT_INLINE __m512i in(const uint8_t* table) const {
     __m512i v = _mm512_permutexvar_epi8(index, _mm512_load_si512(table));
-#pragma GCC unroll 16
-    for (int i = 1; i < 1 << (kBits - 6); ++i)
+#pragma GCC unroll 7
+    for (int i = 1; i < kParts; ++i)
       v = _mm512_mask_permutexvar_epi8(v, mask[i], index, _mm512_load_si512(table + 64 * i));
     return v;
   }
@@ -76,10 +78,10 @@ COHORT_INLINE __m512i group_index(__m512i low, __m512i high) {
 /// Entries of 32 bits of the four groups of each output.
 template <int kBits>
 COHORT_INLINE void gather_groups(const GridTable& table, __m512i low, __m512i high, __m512i* groups) {
-  groups[0] = _mm512_i32gather_epi32(group_index<0, kBits>(low, high), table.fives, 4);
-  groups[1] = _mm512_i32gather_epi32(group_index<1, kBits>(low, high), table.fives, 4);
-  groups[2] = _mm512_i32gather_epi32(group_index<2, kBits>(low, high), table.fives, 4);
-  groups[3] = _mm512_i32gather_epi32(group_index<3, kBits>(low, high), table.fives, 4);
+  groups[0] = _mm512_i32gather_epi32(group_index<0, kBits>(low, high), table.gathered, 4);
+  groups[1] = _mm512_i32gather_epi32(group_index<1, kBits>(low, high), table.gathered, 4);
+  groups[2] = _mm512_i32gather_epi32(group_index<2, kBits>(low, high), table.gathered, 4);
+  groups[3] = _mm512_i32gather_epi32(group_index<3, kBits>(low, high), table.gathered, 4);
 }
 
 template <Layout kLayout>
@@ -90,15 +92,21 @@ struct Eights {
   const GridTable& table = grid_table(kLayout);
 
   COHORT_INLINE void decode(const std::byte* p, __m512i* w) const {
-    constexpr int kBits = kLayout == Layout::iq2_xxs ? 8 : kLayout == Layout::iq2_xs ? 9 : 10;
     const __m512i index = load_bytes(p), signs = load_bytes(p + 64);
-    __mmask64 high[2] = {};
-#pragma GCC unroll 2
-    for (int i = 0; i < kBits - 8; ++i) high[i] = load_mask(p + 128 + 8 * i);
-    const IndexMasks<kBits> masks(index, high);
-    __m512i first = masks.lookup(table.bytes[0], index), second = masks.lookup(table.bytes[1], index);
-    if constexpr (kOrder == Order::transposed) {
-      // To values 0-15 and 16-31: in each lane bytes 0 and 1 of a group, then of the next.
+    __m512i first, second;  // the codes of values 0-3 and 4-7 of each group
+    if constexpr (kLayout == Layout::iq2_s) {
+      // Here of values 0-15 and 16-31: in each lane bytes 0 and 1 of a group, then of the next.
+      const __m512i high = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 128)));
+      __m512i groups[4];
+      gather_groups<2>(table, index, high, groups);
+      first = _mm512_mask_blend_epi16(0xaaaaaaaaU, groups[0], groups[1]);
+      second = _mm512_mask_blend_epi16(0xaaaaaaaaU, groups[2], groups[3]);
+    } else {
+      const Lookup<kLayout == Layout::iq2_xs ? 9 : 8> entries(index, p + 128);
+      first = entries.in(table.bytes[0]);
+      second = entries.in(table.bytes[1]);
+    }
+    if constexpr (kLayout == Layout::iq2_xs) {  // to the same
       const __m512i even = _mm512_set1_epi16(0xff), both = first;
       first = select(even, _mm512_slli_epi16(second, 8), both);
       second = select(even, second, _mm512_srli_epi16(both, 8));
@@ -122,11 +130,9 @@ struct Fours {
     for (int h = 0; h < 2; ++h) {
       const __m512i index = load_bytes(p + 64 * h);
       const __m512i signs = h == 0 ? all_signs : _mm512_slli_epi16(all_signs, 2);
-      const __mmask64 high = kBits > 8 ? load_mask(p + 192 + 8 * h) : 0;
-      const IndexMasks<kBits> masks(index, &high);
-      const __m512i first =
-          select(_mm512_set1_epi8(static_cast<char>(0x88)), masks.lookup(table.bytes[0], index), signs);
-      const __m512i second = select(_mm512_set1_epi8(0x44), masks.lookup(table.bytes[1], index), signs);
+      const Lookup<kBits> entries(index, p + 192 + 8 * h);
+      const __m512i first = select(_mm512_set1_epi8(static_cast<char>(0x88)), entries.in(table.bytes[0]), signs);
+      const __m512i second = select(_mm512_set1_epi8(0x44), entries.in(table.bytes[1]), signs);
       w[4 * h] = value_of(table, 0, first);
       w[4 * h + 1] = value_of(table, 0, _mm512_srli_epi16(first, 4));
       w[4 * h + 2] = value_of(table, 1, second);

@@ -139,20 +139,13 @@ COHORT_INLINE __m256i byte_of(__m256i v) {
                     : _mm256_and_si256(_mm256_srli_epi32(v, 8 * place), _mm256_set1_epi32(0xff));
 }
 
-/// Entries of four places of each output: the low byte of an index from `low`, the others from `high`, kBits for each,
-/// and of `higher` where there are two parts.
-template <int kBits, int kParts = 1>
-COHORT_INLINE void gather_places(const GridTable& table, __m256i low, __m256i high, __m256i* entries,
-                                 __m256i higher = _mm256_setzero_si256()) {
+/// Entries of four places of each output: the low byte of an index from `low`, the others from `high`, kBits for each.
+template <int kBits>
+COHORT_INLINE void gather_places(const GridTable& table, __m256i low, __m256i high, __m256i* entries) {
   const __m256i mask = _mm256_set1_epi32((1 << kBits) - 1);
   const auto index = [&](__m256i byte, int place) {
-    const auto add = [&](__m256i to, __m256i part, int shift) {
-      const __m256i more = _mm256_and_si256(_mm256_srli_epi32(part, kBits * place), mask);
-      return _mm256_or_si256(to, _mm256_slli_epi32(more, shift));
-    };
-    if constexpr (kBits == 0) return byte;
-    const __m256i sum = add(byte, high, 8);
-    return kParts == 2 ? add(sum, higher, 8 + kBits) : sum;
+    const __m256i more = _mm256_and_si256(_mm256_srli_epi32(high, kBits * place), mask);
+    return kBits == 0 ? byte : _mm256_or_si256(byte, _mm256_slli_epi32(more, 8));
   };
   entries[0] = gather(table, index(byte_of<0>(low), 0));
   entries[1] = gather(table, index(byte_of<1>(low), 1));
@@ -171,8 +164,7 @@ struct GridQuants {
   static constexpr int64_t kBytes = layout_info(kLayout).quant_bytes;
   static constexpr int kInSixteen = kMostInSixteen;
   static constexpr bool kSigned = false;
-  static constexpr Order kOrder =
-      (layout_info(kLayout).sums & kStrided) != 0 ? Order::strided : Order::transposed;
+  static constexpr Order kOrder = (layout_info(kLayout).sums & kStrided) != 0 ? Order::strided : Order::transposed;
   const GridTable& table = grid_table(kLayout);
 };
 
@@ -182,7 +174,7 @@ struct Eights : GridQuants<kLayout, 1> {
     const __m256i low = load_bytes(p + 32 * half);
     __m256i places[4];
     if constexpr (kLayout == Layout::iq2_s) {
-      gather_places<1, 2>(this->table, low, spread_mask(p + 128, half), places, spread_mask(p + 136, half));
+      gather_places<2>(this->table, low, _mm256_cvtepu8_epi32(load_half_bytes(p + 128 + 8 * half)), places);
     } else if constexpr (kLayout == Layout::iq2_xs) {
       gather_places<1>(this->table, low, spread_mask(p + 128, half), places);
     } else {
