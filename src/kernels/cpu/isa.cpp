@@ -62,7 +62,8 @@ std::vector<Isa> detect() {
       !has(seven.c, {11 /* vnni */}))
     return found;
   found.push_back(Isa::avx512);
-  if ((states & kTileStates) == kTileStates && has(seven.d, {24 /* amx-tile */, 25 /* amx-int8 */}) && permit_tiles())
+  if ((states & kTileStates) == kTileStates && has(seven.c, {1 /* vbmi */, 8 /* gfni */}) &&
+      has(seven.d, {24 /* amx-tile */, 25 /* amx-int8 */}) && permit_tiles())
     found.push_back(Isa::amx);
   return found;
 }

@@ -7,8 +7,14 @@
 namespace cohort::cpu {
 namespace {
 
-// In cache tiles win from 5 or 6 rows, in a whole pass over experts from 10 to 12 (docs/perf/cpu.md).
-constexpr int32_t kAmxRows = 9;
+// From so many rows on tiles win in cache (docs/perf/cpu.md).
+constexpr int32_t kAmxRows = 10;
+
+/// Two sums a block are two products of half the depth and twice the sums to store and load: VNNI is faster.
+constexpr bool has_two_sums(ScaleStore scales) {
+  return scales == ScaleStore::k_sixteen || scales == ScaleStore::k_pairs || scales == ScaleStore::odd_two ||
+         scales == ScaleStore::e4m3_two;
+}
 
 /// Inline assembly instead of the intrinsics, whose GCC 12 versions do not tell the compiler that they touch memory.
 struct TileUnit {
@@ -37,11 +43,10 @@ struct TileUnit {
 
 template <int kLayout>
 void tile(const TileCall& call) {
-  if (call.x->rows < kAmxRows) {
-    kAvx512Kernels.tile[kLayout](call);
-  } else {
-    kAmxTiles<TileUnit>[kLayout](call);
+  if constexpr (!has_two_sums(kLayoutInfo[kLayout].scales)) {
+    if (call.x->rows >= kAmxRows) return kAmxTiles<TileUnit>[kLayout](call);
   }
+  kAvx512Kernels.tile[kLayout](call);
 }
 
 template <int... kLayout>

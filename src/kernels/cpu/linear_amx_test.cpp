@@ -13,7 +13,7 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,gfni,avx2,fma,f16c")
 #include "kernels/cpu/linear_amx_impl.h"
 
 namespace cohort::cpu {
@@ -58,17 +58,17 @@ struct EmulatedTiles {
 };
 
 TEST(cpu_amx, EmulatedTilesEqualTheScalarKernel) {
-  if (!has_avx512_vbmi()) GTEST_SKIP() << "needs AVX-512 with VBMI";
+  if (!has_avx512_vbmi() || !__builtin_cpu_supports("gfni")) GTEST_SKIP() << "needs AVX-512 with VBMI and GFNI";
   for (const TypeInfo& info : all_types()) {
     if (!info.quantised) continue;
-    for (const int64_t cols : {int64_t{2048}, int64_t{768}, int64_t{704}, int64_t{96}}) {
+    for (const int64_t cols : {int64_t{2048}, int64_t{768}, int64_t{704}, int64_t{160}, int64_t{96}}) {
       if (cols % info.block_values != 0) continue;
       const auto owned = cohort::testing::random_weight(info.type, 1, 13, cols, 2);
       const PackedShape shape = plan_packing(owned.weight).shape;
       std::vector<std::byte> memory(static_cast<size_t>(shape.tile_bytes) + 64);
       std::byte* tile = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64;
       pack_tile(owned.weight, shape, 0, 0, tile);
-      for (int32_t rows : {1, 9, 16}) {
+      for (int32_t rows : {1, 5, 9, 16}) {
         const auto x = cohort::testing::random_rows(rows, cols, 8, true);
         ActivationBuffer buffer;
         buffer.reserve(rows, cols, layout_info(shape.layout).sums);
