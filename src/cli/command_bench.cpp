@@ -13,6 +13,7 @@
 #include "engine/limits.h"
 #include "measure/machine.h"
 #include "measure/steps.h"
+#include "models/model.h"
 
 namespace cohort::cli {
 namespace {
@@ -26,6 +27,8 @@ struct Arguments {
 int run(Arguments& a) {
   a.steps.bandwidth = std::max(a.bandwidth, 0.0) * 1e9;
   a.steps.bandwidth_given = a.bandwidth >= 0;
+  // Probing the machine takes seconds: a model that cannot be read is said before.
+  if (const auto model = Model::load(a.steps.engine.model); !model) return failed("bench steps", model.error());
   if (a.bandwidth < 0 && !a.steps.engine.device.starts_with("cuda")) {
     const auto probes = probe_machine(a.steps.engine.threads > 0 ? a.steps.engine.threads : default_threads());
     if (!probes) {

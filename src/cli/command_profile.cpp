@@ -13,6 +13,7 @@
 #include "engine/limits.h"
 #include "measure/machine.h"
 #include "measure/profile.h"
+#include "models/model.h"
 
 namespace cohort::cli {
 namespace {
@@ -27,10 +28,9 @@ int run(Arguments& a) {
   if (const auto checked = check_options(engine); !checked) return failed("profile", checked.error());
   const auto isa = parse_isa(engine.isa);
   if (!isa) return failed("profile", isa.error());
-  if (engine.device.starts_with("cuda")) {  // it measures its own memory
-    if (a.output == "html")
-      return failed("profile", "a device's profile has no page: the output (-o) must be md or json");
-  } else {
+  // Probing the machine takes seconds: a model that cannot be read is said before.
+  if (const auto model = Model::load(engine.model); !model) return failed("profile", model.error());
+  if (!engine.device.starts_with("cuda")) {  // a device measures its own memory
     const auto probes = probe_machine(engine.threads > 0 ? engine.threads : default_threads());
     if (!probes) return failed("profile", fmt::format("cannot measure the machine: {}", probes.error().message));
     a.profile.bandwidth = probes->read_all * 1e9;

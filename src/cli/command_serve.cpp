@@ -102,7 +102,7 @@ int serve(server::ServerOptions options) {
   const sigset_t set = ending_signals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   const bool terminal = ::isatty(STDERR_FILENO) != 0;
-  options.service.bandwidth = measured_bandwidth(options.engine);
+  options.service.measure_bandwidth = [engine = options.engine] { return measured_bandwidth(engine); };
   auto server = server::Server::start(options, [terminal](std::string_view what, double fraction) {
     if (terminal) fmt::print(stderr, "\r\033[K{} {:3.0f}%", what, fraction * 100);
   });

@@ -6,6 +6,8 @@
 #include <array>
 #include <iterator>
 #include <map>
+#include <utility>
+#include <vector>
 
 #include "base/escape_html.h"
 #include "measure/profile.h"
@@ -29,7 +31,8 @@ td:first-child, th:first-child { text-align: left; } tr + tr { border-top: 1px s
 
 constexpr std::array<std::string_view, 8> kColours{"#1f7a5c", "#c8672a", "#3b6fb5", "#b8952b",
                                                    "#7a4fa0", "#5a9a3a", "#b0455f", "#4a9aa8"};
-constexpr std::string_view kWaiting = "#999", kPlanning = "#666";
+constexpr const char* kWaiting = "(waiting)";
+constexpr const char* kPlanning = "(planning)";
 
 double per_second(double amount, double seconds) {
   return seconds > 0 ? amount / seconds : 0;
@@ -42,9 +45,10 @@ constexpr double kKeyShare = 0.005;
 using Colours = std::map<std::string, std::string_view>;
 
 Colours colours_of(const ProfileReport& r) {
-  Colours colours;
+  Colours colours{{kWaiting, "#999"}, {kPlanning, "#666"}};
   for (const ProfilePoint& p : r.points) {
-    for (const ProfileEntry& e : p.operations) colours.try_emplace(e.name, kColours[colours.size() % kColours.size()]);
+    for (const ProfileEntry& e : p.operations)
+      colours.try_emplace(e.name, kColours[(colours.size() - 2) % kColours.size()]);
   }
   return colours;
 }
@@ -71,30 +75,61 @@ void put_row(std::string& out, const ProfileEntry& e, const ProfilePoint& p) {
       e.jobs);
 }
 
-void put_point(std::string& out, const ProfilePoint& p, const Colours& colours) {
-  const std::string title = p.prefill ? fmt::format("Prefill, {:.0f} rows a step", p.rows)
-                                      : fmt::format("{} stream{}", p.streams, p.streams == 1 ? "" : "s");
-  fmt::format_to(std::back_inserter(out),
-                 "<h2>{}: {:.3f} ms a step, {:.1f} tok/s, {:.0f}% of roofline, cores {:.0f}% busy</h2>\n"
-                 "<div class=\"bar\">",
-                 title, p.seconds * 1e3, per_second(p.rows, p.seconds), 100 * per_second(p.roofline_seconds, p.seconds),
-                 100 * p.core_use);
-  for (const ProfileEntry& e : p.operations) put_slice(out, e.name, colours.at(e.name), e.seconds, p.seconds);
-  put_slice(out, "waiting", kWaiting, p.wait_seconds, p.seconds);
-  put_slice(out, "planning", kPlanning, p.serial_seconds, p.seconds);
+/// Bar and key of a point: shares of `whole`.
+void put_bar(std::string& out, const std::vector<std::pair<std::string, double>>& parts, const Colours& colours,
+             double whole) {
+  out += "<div class=\"bar\">";
+  for (const auto& [name, seconds] : parts) put_slice(out, name, colours.at(name), seconds, whole);
   out += "</div>\n<p class=\"key\">";
-  for (const ProfileEntry& e : p.operations) {
-    if (e.seconds > kKeyShare * p.seconds) put_key(out, e.name, colours.at(e.name));
+  for (const auto& [name, seconds] : parts) {
+    if (seconds > kKeyShare * whole) put_key(out, name, colours.at(name));
   }
-  put_key(out, "waiting", kWaiting);
-  put_key(out, "planning", kPlanning);
+  out += "</p>\n";
+}
+
+void put_title(std::string& out, const ProfilePoint& p, bool on_device) {
+  fmt::format_to(std::back_inserter(out), "<h2>{}: {:.3f} ms a step, {:.1f} tok/s, {:.0f}% of roofline",
+                 p.prefill ? fmt::format("Prefill, {:.0f} rows a step", p.rows)
+                           : fmt::format("{} stream{}", p.streams, p.streams == 1 ? "" : "s"),
+                 p.seconds * 1e3, per_second(p.rows, p.seconds), 100 * per_second(p.roofline_seconds, p.seconds));
+  if (!on_device) fmt::format_to(std::back_inserter(out), ", cores {:.0f}% busy", 100 * p.core_use);
+  out += "</h2>\n";
+}
+
+/// The kernels of a step, each kind timed alone: they overlap in the step, so their sum is the bar.
+void put_device_point(std::string& out, const ProfilePoint& p, const Colours& colours) {
+  double sum = 0;
+  std::vector<std::pair<std::string, double>> parts;
+  for (const ProfileEntry& e : p.operations) {
+    sum += e.seconds;
+    parts.emplace_back(e.name, e.seconds);
+  }
+  put_bar(out, parts, colours, sum);
   fmt::format_to(std::back_inserter(out),
-                 "</p>\n<p>{}</p>\n<div class=\"wide\"><table><tr><th>operation</th><th>kind</th><th>ms a step</th>"
+                 "<p>{}</p>\n<div class=\"wide\"><table><tr><th>kernels</th><th>ms alone</th><th>launches</th>"
+                 "<th>\u00b5s each</th></tr>\n",
+                 escape_html(p.explanation));
+  for (const ProfileEntry& e : p.operations) {
+    fmt::format_to(std::back_inserter(out), "<tr><td>{}</td><td>{:.3f}</td><td>{}</td><td>{:.1f}</td></tr>\n",
+                   escape_html(e.name), e.seconds * 1e3, e.jobs,
+                   per_second(e.seconds * 1e6, static_cast<double>(e.jobs)));
+  }
+  out += "</table></div>\n";
+}
+
+void put_point(std::string& out, const ProfilePoint& p, const Colours& colours) {
+  std::vector<std::pair<std::string, double>> parts;
+  for (const ProfileEntry& e : p.operations) parts.emplace_back(e.name, e.seconds);
+  parts.emplace_back(kWaiting, p.wait_seconds);
+  parts.emplace_back(kPlanning, p.serial_seconds);
+  put_bar(out, parts, colours, p.seconds);
+  fmt::format_to(std::back_inserter(out),
+                 "<p>{}</p>\n<div class=\"wide\"><table><tr><th>operation</th><th>kind</th><th>ms a step</th>"
                  "<th>share</th><th>MB</th><th>GB/s</th><th>Gop/s</th><th>roofline</th><th>jobs</th></tr>\n",
                  escape_html(p.explanation));
   for (const ProfileEntry& e : p.operations) put_row(out, e, p);
-  put_row(out, {"(waiting)", "barrier", p.wait_seconds}, p);
-  put_row(out, {"(planning)", "serial", p.serial_seconds}, p);
+  put_row(out, {kWaiting, "barrier", p.wait_seconds}, p);
+  put_row(out, {kPlanning, "serial", p.serial_seconds}, p);
   out += "</table></div>\n";
 }
 
@@ -126,14 +161,21 @@ void put_layers(std::string& out, const ProfileReport& r) {
 
 std::string to_html(const ProfileReport& r) {
   std::string out(kHead);
+  const bool on_device = r.threads == 0;
   fmt::format_to(std::back_inserter(out),
-                 "<h1>{} {}</h1>\n<p>{}; {} prompt tokens, {} decode steps. The machine reads {:.1f} GB/s "
-                 "and does {:.2f} int8 and {:.2f} f32 TOP/s.</p>\n",
-                 escape_html(r.model), escape_html(r.type), escape_html(r.device), r.prompt_tokens, r.steps,
-                 r.bandwidth / 1e9, r.int8_peak / 1e12, r.float_peak / 1e12);
+                 "<h1>{} {}</h1>\n<p>{}; {} prompt tokens, {} decode steps. It reads {:.1f} GB/s", escape_html(r.model),
+                 escape_html(r.type), escape_html(r.device), r.prompt_tokens, r.steps, r.bandwidth / 1e9);
+  if (!on_device) {
+    fmt::format_to(std::back_inserter(out), " and does {:.2f} int8 and {:.2f} f32 TOP/s", r.int8_peak / 1e12,
+                   r.float_peak / 1e12);
+  }
+  out += ".</p>\n";
   const Colours colours = colours_of(r);
-  for (const ProfilePoint& p : r.points) put_point(out, p, colours);
-  if (!r.points.empty()) put_layers(out, r);
+  for (const ProfilePoint& p : r.points) {
+    put_title(out, p, on_device);
+    on_device ? put_device_point(out, p, colours) : put_point(out, p, colours);
+  }
+  if (!on_device && !r.points.empty()) put_layers(out, r);
   return out + "</body></html>\n";
 }
 

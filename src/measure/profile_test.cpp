@@ -59,6 +59,7 @@ TEST(profile, times_and_bytes_add_up) {
 TEST(profile, a_page_shows_each_point_and_escapes_names) {
   ProfileReport r;
   r.model = "a<b>";
+  r.threads = 2;
   r.points.resize(2);
   r.points[0].streams = 4;
   r.points[0].seconds = 0.002;
@@ -77,6 +78,11 @@ TEST(profile, a_page_shows_each_point_and_escapes_names) {
   EXPECT_NE(page.find("<td>80%</td><td>7</td>"), std::string::npos);
   EXPECT_NE(page.find("1.500 (80%)"), std::string::npos);
   EXPECT_EQ(page.find("http"), std::string::npos);  // nothing is loaded from elsewhere
+  r.threads = 0;                                    // a device: kernels that were timed alone
+  const std::string device = to_html(r);
+  EXPECT_NE(device.find("<td>1.500</td><td>7</td><td>214.3</td>"), std::string::npos);
+  EXPECT_EQ(device.find("waiting"), std::string::npos);
+  EXPECT_EQ(device.find("Layers"), std::string::npos);
 }
 
 TEST(profile, of_a_device_lists_kernels_without_what_is_not_known) {

@@ -27,7 +27,11 @@ Expected<std::shared_ptr<const Ready>> Server::Impl::load(const ProgressCallback
                   if (progress) progress(what, part);
                 }));
   COHORT_ASSIGN(TextModel text, load_text_model(engine->model()));
-  const double own = engine->device_bandwidth();
+  double bandwidth = engine->device_bandwidth() / 1e9;
+  if (bandwidth <= 0 && options.service.measure_bandwidth) {
+    service->set_loading({"measuring memory", 1, {}});
+    bandwidth = options.service.measure_bandwidth();
+  }
   std::string name = options.service.alias.empty() ? engine->model().config().name : options.service.alias;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   auto constraints = std::make_unique<Constraints>(text.tokenizer);
@@ -35,9 +39,8 @@ Expected<std::shared_ptr<const Ready>> Server::Impl::load(const ProgressCallback
       std::move(engine), options.service.queue_limit,
       [http = http.get()](std::function<void()> events) { http->post(std::move(events)); });
   return std::make_shared<const Ready>(Ready{std::move(text), std::move(name),
-                                             std::chrono::duration_cast<std::chrono::seconds>(now).count(),
-                                             own > 0 ? own / 1e9 : options.service.bandwidth, std::move(loop),
-                                             std::move(constraints)});
+                                             std::chrono::duration_cast<std::chrono::seconds>(now).count(), bandwidth,
+                                             std::move(loop), std::move(constraints)});
 }
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,7 +26,9 @@ struct ServiceOptions {
   bool check_host = false;
   std::vector<std::string> allowed_hosts;
   size_t queue_limit = 256;
-  double bandwidth = 0;  // GB/s that the host reads from memory, for the share of the roofline; 0: not known
+  /// GB/s that the host reads from memory, for the share of the roofline (0: not known). Called once, when the model is
+  /// loaded, unless its device knows its own; may be empty.
+  std::function<double()> measure_bandwidth;
 };
 
 /// A loaded model. Immutable but for the loop, which is thread-safe.
@@ -33,7 +36,7 @@ struct Ready {
   TextModel text;
   std::string name;
   int64_t created = 0;   // Unix seconds
-  double bandwidth = 0;  // as ServiceOptions
+  double bandwidth = 0;  // GB/s; 0: not known
   std::unique_ptr<EngineLoop> loop;
   std::unique_ptr<Constraints> constraints;  // thread-safe
 };
