@@ -16,6 +16,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/thread_name.h"
+
 namespace cohort {
 namespace {
 
@@ -114,6 +116,7 @@ uint32_t ThreadTeam::take_jobs(int thread) {
 }
 
 void ThreadTeam::work(int thread) {
+  name_thread("compute");
   Shared& s = *shared_;
   if (s.pin) pin_to(thread);
   for (;;) {

@@ -8,7 +8,7 @@
 #include "base/result.h"
 #include "base/rng.h"
 #include "engine/limits.h"
-#include "engine/sampler_exp.h"
+#include "engine/row_kernels.h"
 #include "numerics/functions.h"
 
 namespace cohort {
@@ -40,34 +40,22 @@ class Allowed {
   std::span<const uint64_t> mask_;
 };
 
-/// Inner loops of this many steps become vector instructions.
-constexpr size_t kLanes = 16;
+/// The fastest that this machine has.
+const RowKernels& kernels() {
+  static const RowKernels& best = row_kernels(best_isa());
+  return best;
+}
 
 /// The first NaN, or logits.size().
 size_t find_nan(std::span<const float> logits) {
-  size_t i = 0;
-  for (; i + kLanes <= logits.size(); i += kLanes) {
-    uint32_t any = 0;
-    for (size_t lane = 0; lane < kLanes; ++lane)
-      any |= static_cast<uint32_t>(logits[i + lane] != logits[i + lane]);  // only a NaN differs from itself
-    if (any != 0) break;
-  }
-  while (i < logits.size() && !std::isnan(logits[i])) ++i;
-  return i;
+  return static_cast<size_t>(std::ranges::find_if(logits, [](float x) { return std::isnan(x); }) - logits.begin());
 }
 
-/// The first of the largest.
+/// The first of the largest; no logit is NaN.
 int32_t argmax(std::span<const float> logits) {
-  std::array<float, kLanes> top;
-  top.fill(logits[0]);
-  size_t i = 0;
-  for (; i + kLanes <= logits.size(); i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane)
-      top[lane] = logits[i + lane] > top[lane] ? logits[i + lane] : top[lane];
-  }
-  float most = std::ranges::max(top);
-  for (; i < logits.size(); ++i) most = std::max(most, logits[i]);
-  return static_cast<int32_t>(std::ranges::find(logits, most) - logits.begin());
+  const RowScan scan = kernels().scan(logits);
+  if (scan.finite) return scan.token;
+  return static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
 }
 
 /// The allowed token with the largest logit; -1 when none is allowed.
@@ -169,28 +157,22 @@ bool plain_greedy(const SamplingParams& p) {
          p.presence_penalty == 0.0F;
 }
 
-/// The fastest that this machine has; the bits are the same.
-void exp_of(std::span<float> values, float maximum) {
-  static const ExpBelow best = exp_below(best_isa());
-  best(values, maximum);
-}
-
 /// draw() when every token may be chosen; `values` [vocabulary] are logits and become weights.
 int32_t draw_from_all(std::span<float> values, float u) {
   const float maximum = values[static_cast<size_t>(argmax(values))];
   // Every logit is -inf (a bias may do that): nothing is more likely than anything else.
   if (maximum == -numerics::ScalarOps::infinity()) return 0;
-  exp_of(values, maximum);
-  // Four chunks side by side: each is a chain of additions that wait for each other.
-  constexpr size_t kSide = 4, kSize = kChunk;
+  kernels().exp_below(values, maximum);
+  // Chunks side by side: each is a chain of additions that wait for each other.
+  constexpr size_t kSide = 8, kSize = kChunk;
   std::vector<float> sums((values.size() + kSize - 1) / kSize);
   size_t chunk = 0;
   for (; (chunk + kSide) * kSize <= values.size(); chunk += kSide) {
-    std::array<float, kSide> four{};
+    std::array<float, kSide> side{};
     for (size_t i = 0; i < kSize; ++i) {
-      for (size_t k = 0; k < kSide; ++k) four[k] += values[(chunk + k) * kSize + i];
+      for (size_t k = 0; k < kSide; ++k) side[k] += values[(chunk + k) * kSize + i];
     }
-    std::ranges::copy(four, sums.begin() + static_cast<std::ptrdiff_t>(chunk));
+    std::ranges::copy(side, sums.begin() + static_cast<std::ptrdiff_t>(chunk));
   }
   for (; chunk < sums.size(); ++chunk) {
     for (const float value : values.subspan(chunk * kSize, std::min(kSize, values.size() - chunk * kSize)))
@@ -240,7 +222,7 @@ int32_t choose_from(std::vector<Candidate> candidates, const SamplingParams& p, 
   if (maximum == -numerics::ScalarOps::infinity()) return candidates.front().token;
   std::vector<float> weights(candidates.size());
   std::ranges::transform(candidates, weights.begin(), &Candidate::value);
-  exp_of(weights, maximum);
+  kernels().exp_below(weights, maximum);
   for (size_t i = 0; i < weights.size(); ++i) candidates[i].value = weights[i];
   if (p.top_p < 1.0F) {
     keep_most_likely(candidates, p.top_p * ChunkedSum(candidates).total);
@@ -309,13 +291,16 @@ Expected<void> check(const SamplingParams& p, int32_t vocabulary) {
 
 Expected<Sample> sample(std::span<const float> logits, const SamplingParams& params, std::span<const int32_t> tokens,
                         uint32_t position, std::span<const uint64_t> allowed) {
-  if (const size_t nan = find_nan(logits); nan < logits.size()) {
+  const RowScan scan = kernels().scan(logits);
+  if (const size_t nan = scan.finite ? logits.size() : find_nan(logits); nan < logits.size()) {
     return fail(ErrorCode::internal,
                 "the logit of token {} at position {} is not a number: the weights hold NaN or Inf, or overflow", nan,
                 position);
   }
   Sample out;
-  out.token = choose(logits, params, tokens, position, Allowed(allowed));
+  out.token = scan.finite && plain_greedy(params) && allowed.empty()
+                  ? scan.token
+                  : choose(logits, params, tokens, position, Allowed(allowed));
   if (out.token < 0) {
     return fail(ErrorCode::internal, "no token is allowed at position {}: the constraint of this text has a dead end",
                 position);

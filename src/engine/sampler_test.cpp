@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "base/rng.h"
-#include "engine/sampler_exp.h"
+#include "engine/row_kernels.h"
 #include "numerics/functions.h"
 
 namespace cohort {
@@ -323,12 +323,44 @@ TEST(ExpBelow, EveryInstructionSetGivesTheBitsOfTheDefinition) {
   values[4999] = 0;
   for (const Isa isa : available_isas()) {
     std::vector<float> got = values;
-    exp_below(isa)(got, 1.5F);
+    row_kernels(isa).exp_below(got, 1.5F);
     for (size_t i = 0; i < values.size(); ++i) {
       EXPECT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(numerics::exp(values[i] - 1.5F)))
           << isa_name(isa) << " " << values[i];
     }
   }
+}
+
+TEST(Sampler, ScanFindsTheFirstOfTheLargestOnEveryInstructionSet) {
+  for (size_t size = 1; size < 300; size += size < 70 ? 1 : 13) {
+    std::vector<float> values(size);
+    for (size_t i = 0; i < size; ++i)
+      values[i] = std::floor(uniform(size, static_cast<uint32_t>(i), 0, 0) * 40) - 30;  // ties, mostly negative
+    const auto first = std::ranges::max_element(values);
+    for (const Isa isa : available_isas()) {
+      const RowScan scan = row_kernels(isa).scan(values);
+      EXPECT_TRUE(scan.finite) << isa_name(isa) << " " << size;
+      EXPECT_EQ(scan.token, first - values.begin()) << isa_name(isa) << " " << size;
+      EXPECT_EQ(scan.value, *first) << isa_name(isa) << " " << size;
+      for (const float strange : {kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
+        std::vector<float> broken = values;
+        broken[size * 7 / 9] = strange;
+        EXPECT_FALSE(row_kernels(isa).scan(broken).finite) << isa_name(isa) << " " << size << " " << strange;
+      }
+    }
+  }
+}
+
+TEST(Sampler, InfiniteLogitsAreChosenFromAsOthersAre) {
+  SamplingParams p = plain();
+  p.temperature = 0;
+  std::vector<float> logits(100, -kInfinity);
+  logits[60] = logits[70] = -3;
+  EXPECT_EQ(pick(logits, p), 60);
+  logits[71] = kInfinity;
+  EXPECT_EQ(pick(logits, p), 71);
+  logits[10] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_FALSE(sample(logits, p, std::vector<int32_t>{0}, 1));
 }
 
 }  // namespace

@@ -1,13 +1,18 @@
 #include "measure/http_stream.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <boost/asio/connect.hpp>
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 #include <charconv>
+#include <deque>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 
 #include "base/json.h"
@@ -19,6 +24,7 @@ namespace cohort {
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using Clock = std::chrono::steady_clock;
+using Endpoints = asio::ip::tcp::resolver::results_type;
 
 namespace {
 
@@ -57,6 +63,128 @@ Expected<void> take_events(std::string_view text, size_t& at, StreamedAnswer& an
       answer.pieces.push_back(Clock::now());
   }
   return {};
+}
+
+/// One request and its answer. Reads when it is told that there is something to read.
+class StreamClient {
+ public:
+  StreamClient(asio::io_context& io, const ServerAddress& address, const std::string& api_key, const std::string& body)
+      : address_(address), socket_(io), request_(http::verb::post, address.base + "/v1/completions", 11) {
+    request_.set(http::field::host, address.authority());
+    request_.set(http::field::content_type, "application/json");
+    request_.set(http::field::connection, "close");
+    if (!api_key.empty()) request_.set(http::field::authorization, "Bearer " + api_key);
+    request_.body() = body;
+    request_.prepare_payload();
+    parser_.body_limit(std::numeric_limits<uint64_t>::max());
+    parser_.eager(true);
+  }
+
+  void connect(const Endpoints& endpoints) {
+    Code code;
+    asio::connect(socket_, endpoints, code);
+    if (code) return fail_with("cannot connect to", code);
+    socket_.set_option(asio::ip::tcp::no_delay(true), code);
+  }
+
+  void send() {
+    if (result_) return;
+    answer_.sent = Clock::now();
+    Code code;
+    http::write(socket_, request_, code);
+    if (code) return fail_with("cannot send to", code);
+  }
+
+  bool done() const { return result_.has_value(); }
+  int descriptor() { return socket_.native_handle(); }
+
+  /// Waits if there is nothing.
+  void read() {
+    constexpr size_t kPiece = 16384;
+    Code code;
+    const size_t bytes = socket_.read_some(buffer_.prepare(kPiece), code);
+    const bool ended = code == asio::error::eof;
+    if (code && !ended) return fail_with("no complete answer from", code);
+    buffer_.commit(bytes);
+    code = {};
+    if (ended) {
+      parser_.put_eof(code);
+      if (!code && !parser_.is_done()) code = http::error::partial_message;
+    }
+    while (!code && buffer_.size() > 0 && !parser_.is_done()) {
+      const size_t used = parser_.put(buffer_.data(), code);
+      buffer_.consume(used);
+      if (used == 0) break;
+    }
+    if (code == http::error::need_more) code = {};
+    if (code) return fail_with("no complete answer from", code);
+    take();
+  }
+
+  Expected<StreamedAnswer> result() { return std::move(*result_); }
+
+ private:
+  using Code = boost::system::error_code;
+
+  void fail_with(std::string_view what, Code code) {
+    result_ = fail(ErrorCode::io, "{} {}:{}: {}", what, address_.host, address_.port, code.message());
+  }
+
+  void take() {
+    if (!parser_.is_header_done()) return;
+    auto& message = parser_.get();
+    const bool good = message.result_int() == 200;
+    if (good) {
+      size_t taken = 0;
+      if (auto events = take_events(message.body(), taken, answer_); !events) {
+        result_ = tl::unexpected<Error>(events.error());
+        return;
+      }
+      message.body().erase(0, taken);
+    }
+    if (!parser_.is_done()) return;
+    answer_.ended = Clock::now();
+    if (!good) {
+      result_ = fail(ErrorCode::invalid_argument, "the server answered {}: {}", message.result_int(),
+                     message.body().substr(0, 500));
+    } else if (answer_.pieces.empty()) {
+      result_ = fail(ErrorCode::invalid_argument, "the server's answer is no stream of events");
+    } else {
+      result_ = std::move(answer_);
+    }
+  }
+
+  const ServerAddress& address_;
+  asio::ip::tcp::socket socket_;
+  http::request<http::string_body> request_;
+  http::response_parser<http::string_body> parser_;
+  boost::beast::flat_buffer buffer_;
+  StreamedAnswer answer_;
+  std::optional<Expected<StreamedAnswer>> result_;
+};
+
+/// Until all have their results. One look at all sockets for whatever has come to any of them.
+void read_all(std::deque<StreamClient>& clients) {
+  std::vector<StreamClient*> open;
+  std::vector<pollfd> sockets;
+  for (;;) {
+    open.clear();
+    sockets.clear();
+    for (StreamClient& client : clients) {
+      if (client.done()) continue;
+      open.push_back(&client);
+      sockets.push_back({client.descriptor(), POLLIN, 0});
+    }
+    if (open.empty()) return;
+    for (bool changed = false; !changed;) {
+      if (poll(sockets.data(), sockets.size(), -1) <= 0) continue;  // a signal
+      for (size_t i = 0; i < open.size(); ++i) {
+        if (sockets[i].revents == 0) continue;
+        open[i]->read();
+        changed |= open[i]->done();
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -113,48 +241,23 @@ Expected<ServerAddress> parse_url(const std::string& url) {
   return address;
 }
 
-Expected<StreamedAnswer> stream_completion(const ServerAddress& address, const std::string& api_key,
-                                           const std::string& body) {
-  boost::system::error_code code;
+std::vector<Expected<StreamedAnswer>> stream_completions(const ServerAddress& address, const std::string& api_key,
+                                                         const std::vector<std::string>& bodies) {
   asio::io_context io;
-  asio::ip::tcp::socket socket(io);
-  const auto broken = [&](std::string_view what) {
-    return fail(ErrorCode::io, "{} {}:{}: {}", what, address.host, address.port, code.message());
-  };
-  const auto found = asio::ip::tcp::resolver(io).resolve(address.host, address.port, code);
-  if (!code) asio::connect(socket, found, code);
-  if (code) return broken("cannot connect to");
-  socket.set_option(asio::ip::tcp::no_delay(true), code);
-
-  http::request<http::string_body> request(http::verb::post, address.base + "/v1/completions", 11);
-  request.set(http::field::host, address.authority());
-  request.set(http::field::content_type, "application/json");
-  request.set(http::field::connection, "close");
-  if (!api_key.empty()) request.set(http::field::authorization, "Bearer " + api_key);
-  request.body() = body;
-  request.prepare_payload();
-
-  StreamedAnswer answer;
-  answer.sent = Clock::now();
-  http::write(socket, request, code);
-  if (code) return broken("cannot send to");
-  boost::beast::flat_buffer buffer;
-  http::response_parser<http::string_body> parser;
-  parser.body_limit(std::numeric_limits<uint64_t>::max());
-  size_t at = 0;
-  while (!parser.is_done()) {
-    http::read_some(socket, buffer, parser, code);
-    if (code) return broken("no complete answer from");
-    if (parser.is_header_done() && parser.get().result_int() == 200)
-      COHORT_TRY(take_events(parser.get().body(), at, answer));
+  boost::system::error_code code;
+  const auto endpoints = asio::ip::tcp::resolver(io).resolve(address.host, address.port, code);
+  std::vector<Expected<StreamedAnswer>> answers;
+  if (code) {
+    answers.assign(bodies.size(),
+                   fail(ErrorCode::io, "cannot resolve {}:{}: {}", address.host, address.port, code.message()));
+    return answers;
   }
-  answer.ended = Clock::now();
-  if (parser.get().result_int() != 200) {
-    return fail(ErrorCode::invalid_argument, "the server answered {}: {}", parser.get().result_int(),
-                parser.get().body().substr(0, 500));
-  }
-  if (answer.pieces.empty()) return fail(ErrorCode::invalid_argument, "the server's answer is no stream of events");
-  return answer;
+  std::deque<StreamClient> clients;
+  for (const std::string& body : bodies) clients.emplace_back(io, address, api_key, body).connect(endpoints);
+  for (StreamClient& client : clients) client.send();
+  read_all(clients);
+  for (StreamClient& client : clients) answers.push_back(client.result());
+  return answers;
 }
 
 }  // namespace cohort

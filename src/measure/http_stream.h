@@ -1,4 +1,5 @@
-// A blocking client for streamed completions, with the time of every piece.
+// Clients of streamed completions, with the time of every piece. All of them run on the calling thread, so that they
+// take little from a server beside them.
 #pragma once
 
 #include <chrono>
@@ -27,9 +28,10 @@ struct StreamedAnswer {
   int64_t prompt_tokens = 0, completion_tokens = 0;  // the server's count
 };
 
-/// Posts `body` to /v1/completions and reads the stream to its end. Errors: io (the connection), invalid_argument (the
-/// server's answer is an error or no event stream; the message has its words).
-Expected<StreamedAnswer> stream_completion(const ServerAddress& address, const std::string& api_key,
-                                           const std::string& body);
+/// Connects one client for each body; when all are connected, posts the bodies to /v1/completions and reads the streams
+/// to their ends. Answers in the order of `bodies`. Errors: io (the connection), invalid_argument (the server's answer
+/// is an error or no event stream; the message has its words).
+std::vector<Expected<StreamedAnswer>> stream_completions(const ServerAddress& address, const std::string& api_key,
+                                                         const std::vector<std::string>& bodies);
 
 }  // namespace cohort

@@ -2,13 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cmath>
-#include <latch>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <thread>
 
 #include "base/result.h"
 #include "base/rng.h"
@@ -47,22 +43,6 @@ std::string request_body(const ServeBenchOptions& o, const std::string& prompt, 
   if (!o.model.empty()) body["model"] = o.model;
   if (o.ignore_eos) body["ignore_eos"] = true;
   return body.dump();
-}
-
-/// One request for each body, all sent at the same moment.
-Answers send_together(const ServeBenchOptions& o, const ServerAddress& address,
-                      const std::vector<std::string>& bodies) {
-  Answers answers(bodies.size());
-  std::latch start(static_cast<std::ptrdiff_t>(bodies.size()));
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < bodies.size(); ++i) {
-    threads.emplace_back([&, i] {
-      start.arrive_and_wait();
-      answers[i] = stream_completion(address, o.api_key, bodies[i]);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return answers;
 }
 
 double quantile(std::vector<double> values, double q) {
@@ -125,7 +105,7 @@ std::optional<Round> rates(const Answers& answers) {
 Expected<double> tokens_per_word(const ServeBenchOptions& o, const ServerAddress& address) {
   constexpr int32_t kProbe = 20;  // few enough for the smallest contexts
   COHORT_ASSIGN(const StreamedAnswer answer,
-                stream_completion(address, o.api_key, request_body(o, words(1, kProbe), 1)));
+                std::move(stream_completions(address, o.api_key, {request_body(o, words(1, kProbe), 1)}).front()));
   if (answer.prompt_tokens <= 0)
     return fail(ErrorCode::unsupported,
                 "the server does not report usage in its streams, so prompts cannot be measured");
@@ -196,7 +176,7 @@ Expected<std::vector<ServeBenchLevel>> bench_server(const ServeBenchOptions& o,
         const std::string own = words(++seed, words_for(o.prompt_tokens - o.shared_prefix_tokens));
         bodies.push_back(request_body(o, shared + own, o.max_tokens));
       }
-      Answers answers = send_together(o, address, bodies);
+      Answers answers = stream_completions(address, o.api_key, bodies);
       if (repeat >= 0) rounds.push_back(std::move(answers));
     }
     levels.push_back(summarise(concurrency, rounds));

@@ -10,42 +10,18 @@
 
 #include "base/log.h"
 #include "base/result.h"
+#include "base/thread_name.h"
+#include "server/rate.h"
 
 namespace cohort::server {
 
-using Clock = std::chrono::steady_clock;
-
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
-
-/// How much was done over about the last second.
-class Rate {
- public:
-  void add(Clock::time_point now, double amount) {
-    entries_.emplace_back(now, amount);
-    sum_ += amount;
-    forget(now);
-  }
-  double per_second(Clock::time_point now) {
-    forget(now);
-    return sum_ / kWindow;
-  }
-
- private:
-  static constexpr double kWindow = 1.0;
-  void forget(Clock::time_point now) {
-    while (!entries_.empty() && seconds_between(entries_.front().first, now) > kWindow) {
-      sum_ -= entries_.front().second;
-      entries_.pop_front();
-    }
-    if (entries_.empty()) sum_ = 0;
-  }
-  std::deque<std::pair<Clock::time_point, double>> entries_;
-  double sum_ = 0;
-};
 
 }  // namespace
 
@@ -81,15 +57,18 @@ struct EngineLoop::Shared {
   // The engine thread's own.
   std::unordered_map<SequenceId, Flight> flights;
   std::unordered_map<Ticket, SequenceId> ids;
-  Deliver deliver;
-  std::vector<std::pair<std::shared_ptr<const EventHandler>, TokenEvent>> ready;  // events to hand over
+  std::shared_ptr<EventMail> mail;
+  std::vector<EventMail::Letter> ready;  // events to hand over
+  bool changed = false;                  // sequences have come or gone since `published`
+  Clock::time_point published;
+  bool urgent = false;  // one of them is a sequence's first or last
 
   std::thread thread;
 };
 
 EngineLoop::EngineLoop(std::unique_ptr<Engine> engine, size_t queue_limit, Deliver deliver)
     : engine_(std::move(engine)), shared_(std::make_unique<Shared>()) {
-  shared_->deliver = std::move(deliver);
+  shared_->mail = std::make_shared<EventMail>(std::move(deliver));
   shared_->view.capacity = engine_->capacity();
   shared_->limit = static_cast<size_t>(shared_->view.capacity.max_streams) + queue_limit;
   shared_->thread = std::thread([this] { work(); });
@@ -185,6 +164,7 @@ std::string EngineLoop::prometheus(std::string_view model, double bandwidth) con
 }
 
 void EngineLoop::work() {
+  name_thread("engine");
   while (true) {
     {
       std::unique_lock lock(shared_->mutex);
@@ -197,6 +177,7 @@ void EngineLoop::work() {
     if (!engine_->idle() && !step()) break;
   }
   fail_all({ErrorCode::cancelled, "the server stopped"});
+  shared_->mail->close();
 }
 
 void EngineLoop::apply_commands() {
@@ -214,11 +195,13 @@ void EngineLoop::apply_commands() {
       event.finish = FinishReason::failed;
       event.error = id.error();
       event.sequence = s.ticket;
-      shared_->ready.emplace_back(std::make_shared<const EventHandler>(std::move(s.handler)), std::move(event));
+      shared_->ready.push_back({std::make_shared<const EventHandler>(std::move(s.handler)), std::move(event)});
+      shared_->urgent = true;
       const std::scoped_lock lock(shared_->mutex);
       --shared_->in_flight;
       continue;
     }
+    shared_->changed = true;
     shared_->ids[s.ticket] = *id;
     shared_->flights[*id] = {s.ticket, std::make_shared<const EventHandler>(std::move(s.handler)), s.time, {}, {}, 0};
   }
@@ -235,14 +218,12 @@ void EngineLoop::apply_commands() {
 }
 
 void EngineLoop::hand_over() {
-  if (shared_->ready.empty()) return;
-  shared_->deliver([events = std::exchange(shared_->ready, {})] {
-    for (const auto& [handler, event] : events) (*handler)(event);
-  });
+  shared_->mail->send(shared_->ready, std::exchange(shared_->urgent, false));
 }
 
 /// Forgets a sequence that has ended.
 void EngineLoop::end(Ticket ticket, const TokenEvent& event) {
+  shared_->changed = true;
   const auto id = shared_->ids.find(ticket);
   const Flight& flight = shared_->flights.at(id->second);
   {
@@ -271,15 +252,15 @@ void EngineLoop::end(Ticket ticket, const TokenEvent& event) {
   shared_->ids.erase(id);
 }
 
-void EngineLoop::deliver(TokenEvent event) {
-  const auto found = shared_->flights.find(event.sequence);
-  if (found == shared_->flights.end()) return;
-  Flight& flight = found->second;
+void EngineLoop::deliver(std::vector<TokenEvent> events) {
   const auto now = Clock::now();
   {
     const std::scoped_lock lock(shared_->mutex);
     Statistics& s = shared_->statistics;
-    if (event.finish != FinishReason::failed) {
+    for (const TokenEvent& event : events) {
+      const auto found = shared_->flights.find(event.sequence);
+      if (found == shared_->flights.end() || event.finish == FinishReason::failed) continue;
+      const Flight& flight = found->second;
       ++s.generation_tokens;
       if (flight.generated == 0) {
         s.first_token.add(seconds_between(flight.submitted, now));
@@ -288,11 +269,18 @@ void EngineLoop::deliver(TokenEvent event) {
       }
     }
   }
-  if (flight.generated++ == 0) flight.first = now;
-  flight.last = now;
-  event.sequence = flight.ticket;
-  const auto& handed = shared_->ready.emplace_back(flight.handler, std::move(event)).second;
-  if (handed.finish != FinishReason::none) end(flight.ticket, handed);
+  for (TokenEvent& event : events) {
+    const auto found = shared_->flights.find(event.sequence);
+    if (found == shared_->flights.end()) continue;
+    Flight& flight = found->second;
+    if (flight.generated == 0) flight.first = now;
+    flight.last = now;
+    event.sequence = flight.ticket;
+    shared_->urgent |= flight.generated++ == 0 || event.finish != FinishReason::none;
+    shared_->ready.push_back({flight.handler, std::move(event)});
+    const TokenEvent& handed = shared_->ready.back().event;
+    if (handed.finish != FinishReason::none) end(flight.ticket, handed);
+  }
 }
 
 /// One step; false when the device failed.
@@ -307,9 +295,9 @@ bool EngineLoop::step() {
     return false;
   }
   const size_t tokens = report->events.size();
-  for (TokenEvent& event : report->events) deliver(std::move(event));
+  deliver(std::exchange(report->events, {}));
   // In this order, so that who has an answer finds it ended in view(), too.
-  publish(*report, tokens);
+  publish(std::move(*report), tokens);
   hand_over();
   return true;
 }
@@ -330,21 +318,25 @@ void EngineLoop::fail_all(const Error& reason) {
     const auto& [id, flight] = *shared_->flights.begin();
     engine_->cancel(id);
     event.sequence = flight.ticket;
-    shared_->ready.emplace_back(flight.handler, event);
+    shared_->ready.push_back({flight.handler, event});
     end(flight.ticket, event);
   }
   for (Shared::Submission& s : submissions) {
     event.sequence = s.ticket;
-    shared_->ready.emplace_back(std::make_shared<const EventHandler>(std::move(s.handler)), event);
+    shared_->ready.push_back({std::make_shared<const EventHandler>(std::move(s.handler)), event});
   }
+  shared_->urgent = true;
   hand_over();
   const std::scoped_lock lock(shared_->mutex);
   shared_->in_flight -= submissions.size();
   if (shared_->in_flight == 0) shared_->idle.notify_all();
 }
 
-void EngineLoop::publish(const StepReport& report, size_t tokens) {
-  const auto now = Clock::now();
+/// What every sequence does, when sequences have come or gone, else every few milliseconds.
+void EngineLoop::publish_running(Clock::time_point now) {
+  constexpr std::chrono::milliseconds kFresh{5};
+  if (!std::exchange(shared_->changed, false) && now - shared_->published < kFresh) return;
+  shared_->published = now;
   std::vector<SlotView> running;
   for (SequenceStatus& status : engine_->sequences()) {
     const auto found = shared_->flights.find(status.id);
@@ -355,9 +347,15 @@ void EngineLoop::publish(const StepReport& report, size_t tokens) {
                        f.generated > 1 && decoding > 0 ? static_cast<double>(f.generated - 1) / decoding : 0});
   }
   const std::scoped_lock lock(shared_->mutex);
+  shared_->view.running = std::move(running);
+}
+
+void EngineLoop::publish(StepReport report, size_t tokens) {
+  const auto now = Clock::now();
+  publish_running(now);
+  const std::scoped_lock lock(shared_->mutex);
   Statistics& s = shared_->statistics;
   LoopView& view = shared_->view;
-  view.running = std::move(running);
   view.waiting = engine_->waiting();
   view.capacity = engine_->capacity();
   if (report.rows == 0) return;
@@ -373,13 +371,12 @@ void EngineLoop::publish(const StepReport& report, size_t tokens) {
   view.reused_tokens = s.reused_tokens;
   view.preemptions = s.preemptions;
   view.generation_tokens = s.generation_tokens;
-  view.last = report;
-  view.last.events.clear();
-  view.last.routes.clear();
   shared_->routes.resize(report.routes.size());
   for (size_t i = 0; i < report.routes.size(); ++i) shared_->routes[i] += report.routes[i];
   shared_->rows.add(now, static_cast<double>(report.rows));
   shared_->tokens.add(now, static_cast<double>(tokens));
+  report.routes.clear();
+  view.last = std::move(report);
 }
 
 }  // namespace cohort::server

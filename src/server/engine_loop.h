@@ -2,23 +2,15 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "cohort/engine.h"
+#include "server/event_mail.h"
 #include "server/statistics.h"
 
 namespace cohort::server {
-
-/// Called once for each event of a sequence, in order; the last event's finish is not none. Runs where the loop's
-/// `Deliver` runs it.
-using EventHandler = std::function<void(const TokenEvent&)>;
-
-/// Runs what it is given, one after another in order, on another thread: the events of a whole step at once, so that
-/// the engine's thread wakes one thread a step and makes no answers itself.
-using Deliver = std::function<void(std::function<void()>)>;
 
 /// Names a submitted sequence; never used twice.
 using Ticket = uint64_t;
@@ -80,16 +72,18 @@ class EngineLoop {
   const Engine& engine() const { return *engine_; }
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Shared;
   struct Flight;
   void work();
   void apply_commands();
   bool step();
-  void deliver(TokenEvent event);
+  void deliver(std::vector<TokenEvent> events);
   void hand_over();
   void end(Ticket ticket, const TokenEvent& event);
   void fail_all(const Error& error);
-  void publish(const StepReport& report, size_t tokens);
+  void publish(StepReport report, size_t tokens);
+  void publish_running(Clock::time_point now);
 
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Shared> shared_;

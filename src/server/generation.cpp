@@ -264,8 +264,8 @@ Expected<void> Generation::submit() {
     Answer& answer =
         answers_.emplace_back(Answer{Choice(ready_->text.tokenizer, request_.stop, logprobs(), spoken), 0, {}, {}, {}});
     if (!plan.syntax.plain()) answer.parser.emplace(plan.syntax);
-    handlers.emplace_back([self = shared_from_this(), i](const TokenEvent& event) {
-      self->exchange_->dispatch([self, i, event] { self->push(i, event); });
+    handlers.emplace_back([self = shared_from_this(), i](std::vector<TokenEvent> events) {
+      self->exchange_->dispatch([self, i, events = std::move(events)] { self->push_all(i, events); });
     });
   }
   open_ = answers_.size();
@@ -311,6 +311,13 @@ void Generation::push_parts(size_t index, std::vector<AnswerPart> parts) {
   }
 }
 
+/// What they say leaves in one piece.
+void Generation::push_all(size_t index, const std::vector<TokenEvent>& events) {
+  exchange_->hold();
+  for (const TokenEvent& event : events) push(index, event);
+  exchange_->release();
+}
+
 void Generation::push(size_t index, const TokenEvent& event) {
   if (done_) return;
   Answer& answer = answers_[index];
@@ -352,7 +359,7 @@ void Generation::finish() {
     return exchange_->respond(std::move(response));
   }
   if (request_.include_usage) exchange_->write(usage_chunk(head_, usage_));
-  exchange_->write(std::string(kDoneChunk));
+  exchange_->write(kDoneChunk);
   exchange_->end_stream();
 }
 

@@ -26,6 +26,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
  private:
   Expected<void> submit();
+  void push_all(size_t index, const std::vector<TokenEvent>& events);
   void push(size_t index, const TokenEvent& event);
   void push_parts(size_t index, std::vector<AnswerPart> parts);
   void finish();

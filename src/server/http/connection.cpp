@@ -6,6 +6,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/http/read.hpp>
+#include <iterator>
 
 #include "base/log.h"
 #include "server/http/request_head.h"
@@ -28,6 +29,15 @@ constexpr std::chrono::seconds kLingerTime{2};
 std::string_view reason_of(int status) {
   const auto text = http::obsolete_reason(static_cast<http::status>(status));
   return {text.data(), text.size()};
+}
+
+/// Large answers do not leave their memory to the connection.
+void empty(std::string& buffer) {
+  if (buffer.capacity() > kReadAhead) {
+    buffer = {};
+  } else {
+    buffer.clear();
+  }
 }
 
 template <class View>
@@ -232,7 +242,8 @@ void Connection::respond(HttpResponse response) {
   if (response.status != 204) out += fmt::format("Content-Length: {}\r\n", response.body.size());
   out += "\r\n";
   if (!head_only_) out += response.body;
-  send(std::move(out));
+  unsent_ += out;
+  send();
   answered();
 }
 
@@ -240,63 +251,81 @@ void Connection::begin_stream(std::string_view content_type) {
   if (!answering_) return;
   if (!chunked_ || context_.closing) keep_alive_ = false;
   streaming_ = true;
-  std::string out = head(200, content_type);
-  out += "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n";
-  if (chunked_) out += "Transfer-Encoding: chunked\r\n";
-  send(out + "\r\n");
+  unsent_ += head(200, content_type);
+  unsent_ += "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n";
+  if (chunked_) unsent_ += "Transfer-Encoding: chunked\r\n";
+  unsent_ += "\r\n";
+  send();
 }
 
-void Connection::write(std::string text) {
-  if (!answering_ || text.empty()) return;
-  send(chunked_ ? fmt::format("{:x}\r\n{}\r\n", text.size(), text) : std::move(text));
+void Connection::add_chunk(std::string_view text) {
+  if (text.empty()) return;
+  if (!chunked_) {
+    unsent_ += text;
+    return;
+  }
+  fmt::format_to(std::back_inserter(unsent_), "{:x}\r\n", text.size());
+  unsent_ += text;
+  unsent_ += "\r\n";
+}
+
+void Connection::write(std::string_view text) {
+  if (!answering_) return;
+  if (held_) {
+    held_text_ += text;
+    return;
+  }
+  add_chunk(text);
+  send();
+}
+
+void Connection::release() {
+  held_ = false;
+  if (!answering_ || held_text_.empty()) return;
+  add_chunk(held_text_);
+  held_text_.clear();
+  send();
 }
 
 void Connection::end_stream() {
   if (!answering_) return;
   answering_ = false;
   on_gone_ = {};
-  if (chunked_) send("0\r\n\r\n");
+  add_chunk(held_text_);
+  held_text_.clear();
+  if (chunked_) unsent_ += "0\r\n\r\n";
+  send();
   answered();
 }
 
-void Connection::send(std::string bytes) {
+void Connection::send() {
   if (closed_) return;
-  unsent_bytes_ += bytes.size();
-  const bool streaming = answering_;
-  if (streaming && unsent_bytes_ > context_.options.unsent_limit) {
-    log::warning("a client reads too slowly ({} bytes unread); its connection is closed", unsent_bytes_);
+  if (const size_t unread = unsent_.size() + sending_.size(); answering_ && unread > context_.options.unsent_limit) {
+    log::warning("a client reads too slowly ({} bytes unread); its connection is closed", unread);
     return gone();
   }
-  unsent_.push_back(std::move(bytes));
-  if (!writing_) flush();
+  if (!writing_ && !unsent_.empty()) flush();
 }
 
 /// Writes all that waits in one go: at once as far as the socket takes it, which is nearly always all, the rest when it
 /// takes more.
 void Connection::flush() {
   Code code;
-  if (unsent_.size() == 1) {
-    const size_t sent = stream_.socket().write_some(asio::buffer(unsent_.front()), code);
-    if (!code && sent == unsent_.front().size()) {
-      unsent_bytes_ -= sent;
-      unsent_.clear();
-      return;
-    }
-    // Errors show again below, where they are dealt with.
-    unsent_.front().erase(0, sent);
-    unsent_bytes_ -= sent;
+  const size_t sent = stream_.socket().write_some(asio::buffer(unsent_), code);
+  if (!code && sent == unsent_.size()) {
+    empty(unsent_);
+    return;
   }
+  // Errors show again below, where they are dealt with.
+  unsent_.erase(0, sent);
   writing_ = true;
-  auto batch = std::make_shared<std::string>();
-  batch->reserve(unsent_bytes_);
-  for (const std::string& piece : unsent_) *batch += piece;
-  unsent_.clear();
+  sending_.swap(unsent_);
   stream_.expires_after(context_.options.write_timeout);
-  asio::async_write(stream_, asio::buffer(*batch), [self = self(), batch](Code code, size_t) {
+  asio::async_write(stream_, asio::buffer(sending_), [self = self()](Code error, size_t) {
     self->writing_ = false;
-    self->unsent_bytes_ -= batch->size();
+    empty(self->sending_);
     if (self->closed_) return;
-    if (code) return self->answering_ ? self->gone() : self->close();
+    if (error) return self->answering_ ? self->gone() : self->close();
     if (!self->unsent_.empty()) self->flush();
     if (!self->writing_ && !self->answering_) self->answered();
   });

@@ -7,7 +7,6 @@
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,8 +36,10 @@ class Connection final : public Exchange {
   const HttpRequest& request() const override { return request_; }
   void respond(HttpResponse response) override;
   void begin_stream(std::string_view content_type) override;
-  void write(std::string text) override;
+  void write(std::string_view text) override;
   void end_stream() override;
+  void hold() override { held_ = true; }
+  void release() override;
   void on_gone(std::function<void()> callback) override;
   void post(std::function<void()> task) override;
   void dispatch(std::function<void()> task) override;
@@ -55,7 +56,8 @@ class Connection final : public Exchange {
   void watch();
   void half_closed();
   void no_longer_busy();
-  void send(std::string bytes);
+  void add_chunk(std::string_view text);
+  void send();
   void flush();
   void answered();
   void next_request();
@@ -76,8 +78,9 @@ class Connection final : public Exchange {
   bool streaming_ = false;  // the head of a streamed answer has been sent
   bool busy_ = false;       // counts in the context's `busy`
   bool writing_ = false, closed_ = false, complete_ = false;
-  std::deque<std::string> unsent_;
-  size_t unsent_bytes_ = 0;
+  bool held_ = false;
+  std::string held_text_;         // of a stream, not yet in a chunk
+  std::string unsent_, sending_;  // bytes that wait, and those that an outstanding write is sending
   std::function<void()> on_gone_;
   size_t lingered_ = 0;
 };

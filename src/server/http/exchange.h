@@ -36,8 +36,11 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   virtual void respond(HttpResponse response) = 0;
   /// An answer in pieces: begin_stream, write as often as needed, end_stream.
   virtual void begin_stream(std::string_view content_type) = 0;
-  virtual void write(std::string text) = 0;
+  virtual void write(std::string_view text) = 0;
   virtual void end_stream() = 0;
+  /// What is written between these two leaves together, in one chunk. An end of the stream does not wait for release().
+  virtual void hold() = 0;
+  virtual void release() = 0;
 
   /// Called at most once, when the client goes away before the answer is complete; nothing may be sent then.
   virtual void on_gone(std::function<void()> callback) = 0;

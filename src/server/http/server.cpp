@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/result.h"
+#include "base/thread_name.h"
 #include "server/http/connection.h"
 
 namespace cohort::server {
@@ -86,8 +87,12 @@ Expected<std::unique_ptr<HttpServer>> HttpServer::create(const HttpOptions& opti
   impl->context.handler = std::move(handler);
   COHORT_TRY(impl->listen());
   impl->accept();
-  for (int i = 0; i < std::max(options.threads, 1); ++i) {
-    impl->threads.emplace_back([io = &impl->io] { io->run(); });
+  const int threads = std::max(options.threads, 1) + 1;  // what post() is given may keep one of them
+  for (int i = 0; i < threads; ++i) {
+    impl->threads.emplace_back([io = &impl->io] {
+      name_thread("http");
+      io->run();
+    });
   }
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }

@@ -37,7 +37,8 @@ class HttpServer {
 
   uint16_t port() const;
   size_t connections() const;
-  /// Runs `task` on a thread of the server, after those given before it.
+  /// Runs `task` on a thread of the server, after those given before it. It may take its time: there is a thread more
+  /// than `threads` says.
   void post(std::function<void()> task);
   /// From now on every answer is its connection's last one. New connections are still accepted: the handler tells them.
   void drain();

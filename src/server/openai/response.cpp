@@ -1,6 +1,10 @@
 #include "server/openai/response.h"
 
+#include <fmt/compile.h>
 #include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
 
 #include "numerics/version.h"
 #include "text/tokenizer/utf8.h"
@@ -147,10 +151,33 @@ void prepare_chunks(AnswerHead& head) {
   head.chunk += ",\"choices\":[{\"index\":";
 }
 
+namespace {
+
+/// As dump() of a string. Nearly every token needs no escape.
+void append_json(std::string& out, std::string_view text) {
+  const bool plain = std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; });
+  if (!plain) {
+    out += dump(ordered_json(text));
+    return;
+  }
+  out += '"';
+  out += text;
+  out += '"';
+}
+
+}  // namespace
+
 std::string text_chunk(const AnswerHead& head, int32_t choice, std::string_view text) {
   const bool chat = head.api == Api::chat;
-  return fmt::format("{}{},{}{}{},\"logprobs\":null,\"finish_reason\":null}}]}}\n\n", head.chunk, choice,
-                     chat ? "\"delta\":{\"content\":" : "\"text\":", dump(ordered_json(text)), chat ? "}" : "");
+  std::string out;
+  out.reserve(head.chunk.size() + text.size() + 100);
+  out += head.chunk;
+  fmt::format_to(std::back_inserter(out), FMT_COMPILE("{}"), choice);
+  out += chat ? R"(,"delta":{"content":)" : R"(,"text":)";
+  append_json(out, text);
+  out += chat ? "}" : "";
+  out += ",\"logprobs\":null,\"finish_reason\":null}]}\n\n";
+  return out;
 }
 
 std::string delta_chunk(const AnswerHead& head, int32_t choice, const Delta& delta, std::string_view finish_reason,
