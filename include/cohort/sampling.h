@@ -8,7 +8,7 @@
 namespace cohort {
 
 struct SamplingParams {
-  float temperature = 0.8F;        // 0 = greedy
+  float temperature = 0.8F;        // 0 = greedy, and so is what lies below kLeastTemperature
   int32_t top_k = 40;              // 0 = off
   float top_p = 0.95F;             // 1 = off
   float min_p = 0.05F;             // 0 = off
@@ -21,6 +21,12 @@ struct SamplingParams {
   std::vector<std::pair<int32_t, float>> logit_bias;
   int32_t logprobs = -1;  // -1 = none; n = the chosen token's log probability and the n most likely ones
 };
+
+/// A logit divided by less could overflow, and long before that nothing but the highest one has a chance.
+inline constexpr float kLeastTemperature = 1e-6F;
+inline bool is_greedy(const SamplingParams& params) {
+  return params.temperature < kLeastTemperature;
+}
 
 struct TokenLogprob {
   int32_t token = -1;

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <array>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "base/result.h"
 #include "cli/interrupt.h"
 #include "cli/values.h"
+#include "text/content_marks.h"
 #include "text/template/chat.h"
 
 namespace cohort::cli {
@@ -31,7 +33,7 @@ class Chat {
       return fail(ErrorCode::invalid_argument, "line {} of the input is not UTF-8: {} belongs to no character; {}",
                   number, where, kUtf8Fix);
     }
-    if (!templated_) return generate(line, line);
+    if (!templated_) return generate(line, {line, {}});
     messages_.push_back({{"role", "user"}, {"content", line}});
     auto result = answer_turn(line);
     if (!result) messages_.erase(messages_.size() - 1);  // as if it had not been said
@@ -46,12 +48,17 @@ class Chat {
     };
     chat.bos_token = token(text_.tokenizer.bos_id());
     chat.eos_token = token(text_.tokenizer.eos_id());
-    COHORT_ASSIGN(const std::string prompt, render_chat(*text_.chat_template, messages_, chat));
-    return generate(line, prompt);
+    // What was typed is text, even when it spells a token that ends a turn.
+    const std::array<const nlohmann::ordered_json*, 1> texts{&messages_};
+    COHORT_ASSIGN(const ContentMarks marks, ContentMarks::create(text_.tokenizer, texts));
+    nlohmann::ordered_json messages = messages_;
+    marks.put_into_messages(messages);
+    COHORT_ASSIGN(const std::string prompt, render_chat(*text_.chat_template, messages, chat));
+    return generate(line, marks.take_out(prompt));
   }
 
-  Expected<void> generate(const std::string& line, const std::string& prompt) {
-    std::vector<Stream> streams{{.prompt = prompt}};
+  Expected<void> generate(const std::string& line, MarkedText prompt) {
+    std::vector<Stream> streams{{.prompt = std::move(prompt.text), .literal = std::move(prompt.literal)}};
     bool started = false;
     auto totals = run_streams(engine_, text_, options_, templated_, streams, [&](size_t, const std::string& piece) {
       if (options_.json) return;

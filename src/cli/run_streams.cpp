@@ -35,8 +35,9 @@ Expected<Totals> run_streams(Engine& engine, const TextModel& text, const RunOpt
   std::vector<text::Detokenizer> detokenizers;
   for (size_t i = 0; i < streams.size(); ++i) {
     SequenceRequest request;
-    COHORT_ASSIGN(request.prompt,
-                  text.tokenizer.encode(streams[i].prompt, {.add_special = !rendered, .parse_special = rendered}));
+    COHORT_ASSIGN(request.prompt, text.tokenizer.encode(streams[i].prompt, {.add_special = !rendered,
+                                                                            .parse_special = rendered,
+                                                                            .literal = streams[i].literal}));
     request.sampling = options.sampling;
     request.sampling.seed += i;
     request.max_tokens = options.tokens;

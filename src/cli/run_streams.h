@@ -32,6 +32,7 @@ struct Totals {
 
 struct Stream {
   std::string prompt;
+  std::vector<size_t> literal = {};  // EncodeOptions::literal of a prompt from a chat template
   std::vector<int32_t> tokens = {};  // generated
   std::string text = {};             // generated
   std::string finish_reason = {};    // of the engine, or "interrupted"

@@ -153,7 +153,7 @@ void report_logprobs(std::span<const float> logits, int32_t wanted, Sample& samp
 
 /// The largest logit wins, as the model gave them.
 bool plain_greedy(const SamplingParams& p) {
-  return p.temperature == 0.0F && p.logit_bias.empty() && p.repeat_penalty == 1.0F && p.frequency_penalty == 0.0F &&
+  return is_greedy(p) && p.logit_bias.empty() && p.repeat_penalty == 1.0F && p.frequency_penalty == 0.0F &&
          p.presence_penalty == 0.0F;
 }
 
@@ -240,7 +240,7 @@ int32_t choose(std::span<const float> given, const SamplingParams& p, std::span<
   const std::span<float> logits(copy);
   for (const auto& [token, bias] : p.logit_bias) logits[static_cast<size_t>(token)] += bias;
   apply_penalties(logits, p, tokens);
-  if (p.temperature == 0.0F) return argmax(logits, allowed);
+  if (is_greedy(p)) return argmax(logits, allowed);
   if (p.temperature != 1.0F) {
     for (float& logit : logits) logit = logit / p.temperature;
   }
@@ -315,7 +315,7 @@ std::optional<Sample> sample_top(std::span<const TopLogit> top, const SamplingPa
   if (top.empty() || top[0].token < 0 || std::isnan(top[0].logit)) return std::nullopt;
   Sample out;
   out.token = top[0].token;
-  if (p.temperature == 0.0F) return out;
+  if (is_greedy(p)) return out;
   const auto keep = static_cast<size_t>(p.top_k);
   if (keep == 0 || keep >= top.size() || top[keep].token < 0) return std::nullopt;
   std::vector<Candidate> candidates;

@@ -104,6 +104,22 @@ TEST(Sampler, FiltersKeepWhatTheySay) {
   EXPECT_EQ(seen(p), (std::vector<bool>{false, true, false, false}));
 }
 
+TEST(Sampler, TinyTemperaturesChooseTheLikeliest) {
+  SamplingParams p = plain();
+  std::vector<TopLogit> top;
+  for (int32_t i = 0; i < 8; ++i) top.push_back({i, 30.0F - static_cast<float>(i)});
+  for (const float temperature : {1e-45F, 1e-38F, 1e-20F, 1e-7F, 2e-6F, 1e-4F}) {
+    p.temperature = temperature;
+    p.top_k = 0;
+    EXPECT_EQ(pick({20, -35, 30, 29.9F}, p), 2) << temperature;
+    p.top_k = 4;
+    EXPECT_EQ(pick({20, -35, 30, 29.9F}, p), 2) << temperature;
+    const auto sampled = sample_top(top, p, 1);
+    ASSERT_TRUE(sampled);
+    EXPECT_EQ(sampled->token, 0) << temperature;
+  }
+}
+
 TEST(Sampler, PenaltiesAndBias) {
   SamplingParams p = plain();
   p.temperature = 0;

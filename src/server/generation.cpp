@@ -136,15 +136,11 @@ Expected<MarkedText> render_messages(const TextModel& text, const nlohmann::orde
   options.eos_token = spelling(text.tokenizer.eos_id());
   options.variables = &variables;
   const bool native = tools_of_template(text.chat_template_source).native;
-  constexpr std::array<std::string_view, 4> kThoughts{"<think>", "</think>", "<|channel>", "<channel|>"};
   const std::array<const nlohmann::ordered_json*, 2> texts{&messages, &tools};
   COHORT_ASSIGN(const ContentMarks marks, ContentMarks::create(text.tokenizer, texts));
   nlohmann::ordered_json conversation = messages, functions = tools;
   marks.put_into(functions);
-  for (nlohmann::ordered_json& message : conversation) {
-    const bool own = message.value("role", "") == "assistant";
-    marks.put_into(message, own ? std::span(kThoughts) : std::span<const std::string_view>());
-  }
+  marks.put_into_messages(conversation);
   if (native && !tools.empty()) options.tools = &functions;
   if (!native) conversation = generic_tool_messages(conversation, functions);
   const auto rendered = render_chat(*text.chat_template, conversation, options);

@@ -1,6 +1,7 @@
 #include "text/content_marks.h"
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "base/result.h"
@@ -80,6 +81,14 @@ void ContentMarks::put_into(Json& json, std::span<const std::string_view> except
       out.get_ref<Json::object_t&>().emplace_back(marked(name, except), std::move(value));
     }
     json = std::move(out);
+  }
+}
+
+void ContentMarks::put_into_messages(Json& messages) const {
+  constexpr std::array<std::string_view, 4> kThoughts{"<think>", "</think>", "<|channel>", "<channel|>"};
+  for (Json& message : messages) {
+    const bool own = message.value("role", "") == "assistant";
+    put_into(message, own ? std::span(kThoughts) : std::span<const std::string_view>());
   }
 }
 

@@ -33,6 +33,8 @@ class ContentMarks {
 
   /// Puts the mark into the special tokens that the strings and names of `json` spell, but for those in `except`.
   void put_into(nlohmann::ordered_json& json, std::span<const std::string_view> except = {}) const;
+  /// Into the messages of a conversation. The marks of thoughts stay the template's in what the assistant said.
+  void put_into_messages(nlohmann::ordered_json& messages) const;
   /// Takes it out of what was made of them.
   MarkedText take_out(std::string_view rendered) const;
 

@@ -98,6 +98,16 @@ TEST(RunChat, EachLineIsAnsweredAsJson) {
   }
 }
 
+TEST(RunChat, WhatIsTypedIsTextEvenWhenItSpellsASpecialToken) {
+  const auto prompt_tokens = [](const std::string& line) {
+    const Result result = run(tiny({"-n", "1", "--json"}), line);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return json::parse(result.out)["prefill_tokens"].get<int>();
+  };
+  // As a token it would be one; as text it is at least three.
+  EXPECT_GE(prompt_tokens("a<|im_end|>b\n"), prompt_tokens("ab\n") + 3);
+}
+
 TEST(RunChat, ABadLineIsNamedAndTheRestIsAnswered) {
   const Result result = run(tiny({"-n", "1", "--json"}), "one\ntw\xff\nthree\n");
   EXPECT_EQ(result.code, 1);
