@@ -6,91 +6,21 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/json_builder.h"
 #include "base/result.h"
 
 namespace cohort {
 namespace {
 
-/// Builds a document from parser events; unlike the library's own builder it refuses duplicate keys and deep nesting,
-/// and a failure is a returned message instead of an exception.
-class Builder {
+/// Refuses names that occur twice.
+class Builder : public JsonBuilder<nlohmann::json> {
  public:
-  using json = nlohmann::json;
-  using number_integer_t = json::number_integer_t;
-  using number_unsigned_t = json::number_unsigned_t;
-  using number_float_t = json::number_float_t;
-  using string_t = json::string_t;
-  using binary_t = json::binary_t;
-
-  // Callbacks of the library's SAX interface: false stops the parser.
-  bool null() { return add(nullptr); }
-  bool boolean(bool value) { return add(value); }
-  bool number_integer(number_integer_t value) { return add(value); }
-  bool number_unsigned(number_unsigned_t value) { return add(value); }
-  bool number_float(number_float_t value, const string_t&) { return add(value); }
-  bool string(string_t& value) { return add(std::move(value)); }
-  bool binary(binary_t&) { return false; }
-  bool start_object(size_t) { return open(json::object()); }
-  bool end_object() { return close(); }
-  bool start_array(size_t) { return open(json::array()); }
-  bool end_array() { return close(); }
-  bool key(string_t& name) {
-    auto [place, inserted] = stack_.back()->get_ref<json::object_t&>().emplace(std::move(name), nullptr);
-    if (!inserted) {
-      error_ = fmt::format("key '{}' occurs twice in one object", place->first.substr(0, 200));
-      return false;
-    }
-    slot_ = &place->second;
+  bool key(std::string& name) {
+    auto [place, inserted] = object().emplace(std::move(name), nullptr);
+    if (!inserted) return refuse(fmt::format("key '{}' occurs twice in one object", place->first.substr(0, 200)));
+    set_slot(&place->second);
     return true;
   }
-  bool parse_error(size_t position, const std::string&, const json::exception& exception) {
-    std::string_view what = exception.what();
-    size_t detail = what.find("syntax error");
-    error_ = fmt::format("invalid JSON at byte {}: {}", position, detail == what.npos ? what : what.substr(detail));
-    return false;
-  }
-
-  json take() { return std::move(root_); }
-  const std::string& error() const { return error_; }
-
- private:
-  template <class T>
-  json* place(T&& value) {
-    if (stack_.empty()) {
-      root_ = std::forward<T>(value);
-      return &root_;
-    }
-    if (stack_.back()->is_array()) {
-      auto& array = stack_.back()->get_ref<json::array_t&>();
-      array.emplace_back(std::forward<T>(value));
-      return &array.back();
-    }
-    *slot_ = std::forward<T>(value);
-    return slot_;
-  }
-  template <class T>
-  bool add(T&& value) {
-    place(std::forward<T>(value));
-    return true;
-  }
-  bool open(json container) {
-    if (stack_.size() == kMaxJsonDepth) {
-      error_ = fmt::format("objects and arrays nest deeper than {}", kMaxJsonDepth);
-      return false;
-    }
-    stack_.push_back(place(std::move(container)));
-    return true;
-  }
-  bool close() {
-    stack_.pop_back();
-    return true;
-  }
-
-  json root_;
-  json* slot_ = nullptr;  // where the value of the last key goes
-  // Open containers. A container is complete before its parent grows again, so that these pointers stay valid.
-  std::vector<json*> stack_;
-  std::string error_;
 };
 
 std::string_view type_of(const nlohmann::json& value) {

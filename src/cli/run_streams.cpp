@@ -83,6 +83,7 @@ void print_totals(const Engine& engine, const Totals& t) {
   const auto rate = [](int64_t count, double seconds) {
     return seconds > 0 ? static_cast<double>(count) / seconds : 0;
   };
+  std::fflush(stdout);  // the texts come before their totals, also into one pipe
   fmt::print(stderr, "prefill {} tokens at {:.0f} tok/s; decode {} tokens at {:.0f} tok/s, {:.1f} rows a step",
              t.prefill_rows, rate(t.prefill_rows, t.prefill_seconds), t.decode_rows,
              rate(t.decode_rows, t.decode_seconds),

@@ -224,10 +224,14 @@ std::string explain(const ProfilePoint& p, const ProfilePoint& first) {
       p.prefill ? "Prefill reaches"
                 : fmt::format("{} stream{} reach{}", p.streams, p.streams == 1 ? "" : "s", p.streams == 1 ? "es" : ""),
       percent);
-  text += p.memory_bound
-              ? fmt::format("{:.1f} MB must be read, which takes {:.2f} of {:.2f} ms. ", total_bytes(p) / 1e6,
-                            p.roofline_seconds * 1e3, p.seconds * 1e3)
-              : fmt::format("the arithmetic takes {:.2f} of {:.2f} ms. ", p.roofline_seconds * 1e3, p.seconds * 1e3);
+  text += p.memory_bound ? fmt::format("reading {:.1f} MB from memory takes {:.2f} ms, a step {:.2f} ms. ",
+                                       total_bytes(p) / 1e6, p.roofline_seconds * 1e3, p.seconds * 1e3)
+                         : fmt::format("the arithmetic takes {:.2f} ms, a step {:.2f} ms. ", p.roofline_seconds * 1e3,
+                                       p.seconds * 1e3);
+  if (p.roofline_seconds > p.seconds) {
+    text +=
+        "More than 100% means that what is read stays in caches, or that the machine was slower while it was probed. ";
+  }
   struct Loss {
     std::string what;
     double seconds;
@@ -243,10 +247,6 @@ std::string explain(const ProfilePoint& p, const ProfilePoint& first) {
     text += fmt::format("{}{} ({:.2f} ms)", before, losses[i].what, losses[i].seconds * 1e3);
   }
   if (!losses.empty()) text += ".";
-  if (p.roofline_seconds > p.seconds) {
-    text +=
-        " More than 100% means that what is read stays in caches, or that the machine was slower while it was probed.";
-  }
   if (p.prefill || p.streams == first.streams) return text;
   const double factor = p.streams / static_cast<double>(first.streams);
   const double bytes = total_bytes(p) / total_bytes(first);

@@ -42,19 +42,6 @@ __device__ __forceinline__ void write_output(const AttentionArgs& args, int row,
     quantise_block(o, static_cast<int>(threadIdx.x & 31), args.quantised, row, (head * args.head_dim + dim) / 32);
 }
 
-/// H adjacent floats.
-template <int H>
-__device__ __forceinline__ void load_heads(const float* p, float (&out)[H]) {
-  if constexpr (H >= 4) {
-#pragma unroll
-    for (int h = 0; h < H; h += 4) *reinterpret_cast<float4*>(out + h) = *reinterpret_cast<const float4*>(p + h);
-  } else if constexpr (H == 2) {
-    *reinterpret_cast<float2*>(out) = *reinterpret_cast<const float2*>(p);
-  } else {
-    out[0] = p[0];
-  }
-}
-
 /// What a block works on.
 struct Item {
   const int32_t* unit;

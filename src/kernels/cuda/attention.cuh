@@ -81,4 +81,17 @@ __device__ __forceinline__ float key_float(int key) {
   return __int_as_float(key ^ ((key >> 31) & 0x7fffffff));
 }
 
+/// H adjacent floats.
+template <int H>
+__device__ __forceinline__ void load_heads(const float* p, float (&out)[H]) {
+  if constexpr (H >= 4) {
+#pragma unroll
+    for (int h = 0; h < H; h += 4) *reinterpret_cast<float4*>(out + h) = *reinterpret_cast<const float4*>(p + h);
+  } else if constexpr (H == 2) {
+    *reinterpret_cast<float2*>(out) = *reinterpret_cast<const float2*>(p);
+  } else {
+    out[0] = p[0];
+  }
+}
+
 }  // namespace cohort::cuda

@@ -52,18 +52,6 @@ __device__ __forceinline__ float load_from(const float* local, int rank) {
   return x;
 }
 
-template <int H>
-__device__ __forceinline__ void load_heads(const float* p, float (&out)[H]) {
-  if constexpr (H >= 4) {
-#pragma unroll
-    for (int h = 0; h < H; h += 4) *reinterpret_cast<float4*>(out + h) = *reinterpret_cast<const float4*>(p + h);
-  } else if constexpr (H == 2) {
-    *reinterpret_cast<float2*>(out) = *reinterpret_cast<const float2*>(p);
-  } else {
-    out[0] = p[0];
-  }
-}
-
 template <CacheType T, int H>
 __device__ void attend(const AttentionArgs& args, const Shared& sh, int rows, int rank) {
   const int tid = static_cast<int>(threadIdx.x), lane = tid & 31, warp = tid >> 5;
