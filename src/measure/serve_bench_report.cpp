@@ -37,12 +37,16 @@ std::string serve_bench_markdown(const std::vector<ServeBenchLevel>& levels) {
   for (const ServeBenchLevel& l : levels) {
     fmt::format_to(
         std::back_inserter(out),
-        "| {} | {} | {} | {:.0f} | {:.0f} | {:.1f} | {:.1f} | {:.2f} | {:.2f} | {:.1f} | {:.1f} ({:.1f}-{:.1f}) | "
-        "{:.2f} | {:.1f} |\n",
+        "| {} | {} | {} | {:.0f} | {:.0f} | {:.1f} | {:.1f} | {:.2f} | {:.2f} | {:.1f} | {} | {:.2f} | {:.1f} |\n",
         l.concurrency, l.ok, l.failed, l.prompt_tokens, l.completion_tokens, l.first_token_mean * 1e3,
-        l.first_token_p95 * 1e3, l.gap_p50 * 1e3, l.gap_p99 * 1e3, l.request_rate.median, l.decode_rate.median,
-        l.decode_rate.low, l.decode_rate.high, scaling(levels, l), l.whole_rate.median);
+        l.first_token_p95 * 1e3, l.gap_p50 * 1e3, l.gap_p99 * 1e3, l.request_rate.median,
+        l.decode_rate.high > 0
+            ? fmt::format("{:.1f} ({:.1f}-{:.1f})", l.decode_rate.median, l.decode_rate.low, l.decode_rate.high)
+            : "-",
+        scaling(levels, l), l.whole_rate.median);
   }
+  if (std::ranges::any_of(levels, [](const ServeBenchLevel& l) { return l.ok > 0 && l.decode_rate.high <= 0; }))
+    out += "\n-: the clients never decoded all at once; with more --max-tokens they do.\n";
   return out;
 }
 
