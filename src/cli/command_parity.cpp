@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdlib>
 
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
@@ -54,7 +55,9 @@ int run(Arguments& a) {
     fmt::print(stderr, "{}{}{}", terminal ? "\r\033[K" : "", line, terminal ? "" : "\n");
   };
   if (a.only_experts) {
-    if (!a.parity.engine.model.empty()) {
+    // One that stands in the environment for all commands is no mistake of this one.
+    const char* everywhere = std::getenv("COHORT_MODEL");
+    if (!a.parity.engine.model.empty() && (everywhere == nullptr || a.parity.engine.model != everywhere)) {
       failed("parity", "--experts takes no model (-m): its weights are random");
       return kUsage;
     }
