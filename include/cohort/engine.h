@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -31,6 +32,7 @@ struct EngineOptions {
   int32_t prefill_rows = 512;    // rows of one step that may belong to prompts
   double prefill_stall_ms = 0;   // how much longer a step of decoding streams may take because of prompts; 0 = as long
                                  // as the step itself takes
+  double priority_aging_s = 30;  // seconds of waiting that are worth one level of priority; 0 = no waiting is
   bool prefix_cache = true;      // keep pages of ended streams and share them with streams that begin alike
   int32_t threads = 0;           // 0 = one per core
   std::string isa = "auto";      // auto, scalar, avx2, avx512, amx, neon
@@ -82,6 +84,7 @@ struct SequenceRequest {
   std::vector<int32_t> prompt;
   SamplingParams sampling;
   int32_t max_tokens = 128;
+  int32_t priority = 0;                          // lower goes first; decides when tokens come, never which
   std::vector<int32_t> end_tokens;               // generation stops after one of these
   std::shared_ptr<const Constraint> constraint;  // null: any token may come
 };
@@ -93,6 +96,7 @@ struct SequenceStatus {
   int32_t cached = 0;                 // positions in the KV cache
   int32_t pages = 0;
   bool decoding = false;  // false: its prompt is being read
+  int32_t priority = 0;
 };
 
 /// Not thread-safe: one thread submits, steps and cancels (the server owns that thread).
@@ -107,13 +111,15 @@ class Engine {
 
   /// What submit() would say, without queueing anything. Depends on nothing that changes: any thread may ask.
   Expected<void> check(const SequenceRequest& request) const;
-  /// Queues a sequence. invalid_argument: empty prompt, ids outside of the vocabulary, sampling out of range; capacity:
-  /// prompt + 1 does not fit the context, or prompt + max_tokens more than all KV pages.
+  /// Queues a sequence. invalid_argument: empty prompt, ids outside of the vocabulary, sampling or priority out of
+  /// range; capacity: prompt + 1 does not fit the context, or prompt + max_tokens more than all KV pages.
   Expected<SequenceId> submit(SequenceRequest request);
   /// Frees the sequence's pages now; unknown and finished ids are ignored.
   void cancel(SequenceId id);
   bool idle() const;
   size_t waiting() const;
+  /// How many wait, by priority; those of which none waits are absent.
+  const std::map<int32_t, size_t>& waiting_by_priority() const;
   size_t running() const;
 
   /// One fused forward over the rows of all streams that can run, then sampling. An error means the device failed; a
@@ -123,7 +129,8 @@ class Engine {
   /// a device chose the largest ones; for tests and tools.
   std::span<const float> last_logits() const;
 
-  /// Running sequences in order of arrival.
+  /// Running sequences, the one that goes first in front: by priority, then by arrival
+  /// (EngineOptions::priority_aging_s).
   std::vector<SequenceStatus> sequences() const;
 
   const Model& model() const;

@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
 #include "cli/values.h"
+#include "engine/limits.h"
 #include "measure/machine.h"
 #include "models/model.h"
 #include "server/access.h"
@@ -187,6 +188,13 @@ void add_serve_command(CLI::App& app, int& exit_code) {
                    "the step itself takes, or longer when more prompts wait than streams run)")
       ->type_name("MS")
       ->check(number(0, 60000))
+      ->capture_default_str();
+  command
+      ->add_option("--priority-aging-s", o->engine.priority_aging_s,
+                   "Seconds of waiting that are worth one level of a request's priority (0: a request waits as long as "
+                   "more urgent ones come)")
+      ->type_name("S")
+      ->check(number(0, kMaxPriorityAging))
       ->capture_default_str();
   command->add_flag(
       "--no-prefix-cache", [o](int64_t count) { o->engine.prefix_cache = count == 0; },

@@ -86,6 +86,12 @@ Expected<void> check_options(const EngineOptions& options) {
                 "what the model was made for");
   }
   COHORT_TRY(in_range("the number of KV positions (--kv-positions)", options.kv_positions, 0, kMaxKvPositions));
+  if (!(options.priority_aging_s >= 0 && options.priority_aging_s <= kMaxPriorityAging)) {
+    return fail(
+        ErrorCode::invalid_argument,
+        "the seconds of waiting that are worth a level of priority (--priority-aging-s) are {}; expected 0 to {}",
+        options.priority_aging_s, kMaxPriorityAging);
+  }
   COHORT_TRY(parse_isa(options.isa));
   if (options.packed.empty()) {
     return fail(ErrorCode::invalid_argument,

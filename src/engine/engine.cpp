@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "base/thread_team.h"
 #include "engine/backend_choice.h"
+#include "engine/limits.h"
 #include "engine/roster.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
@@ -201,7 +202,8 @@ Expected<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, c
   COHORT_ASSIGN(OpenedBackend opened, open_backend(*impl->model, options, progress));
   impl->backend = std::move(opened.backend);
   impl->note = std::move(opened.note);
-  impl->roster = std::make_unique<Roster>(options.max_streams, opened.pages, options.prefix_cache);
+  impl->roster =
+      std::make_unique<Roster>(options.max_streams, opened.pages, options.prefix_cache, options.priority_aging_s);
   impl->budget = PrefillBudget(options.prefill_rows, options.prefill_stall_ms / 1000);
   impl->samplers = impl->backend->team();
   if (impl->samplers == nullptr) {
@@ -221,6 +223,10 @@ Expected<void> Engine::check(const SequenceRequest& request) const {
   if (prompt == 0) return fail(ErrorCode::invalid_argument, "the prompt is empty; give at least one token");
   if (request.max_tokens < 1)
     return fail(ErrorCode::invalid_argument, "max_tokens is {}; expected at least 1", request.max_tokens);
+  if (request.priority < -kMaxPriority || request.priority > kMaxPriority) {
+    return fail(ErrorCode::invalid_argument, "priority is {}; expected {} to {}", request.priority, -kMaxPriority,
+                kMaxPriority);
+  }
   if (prompt + 1 > impl_->model->context()) {
     const int32_t trained = impl_->model->config().context;
     const bool more = impl_->model->context() < trained;
@@ -251,6 +257,7 @@ Expected<SequenceId> Engine::submit(SequenceRequest request) {
   COHORT_TRY(check(request));
   Sequence sequence;
   sequence.id = impl_->next_id++;
+  sequence.arrival = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
   sequence.tokens = request.prompt;
   if (request.constraint != nullptr) sequence.constraint = request.constraint->begin();
   sequence.request = std::move(request);
@@ -308,6 +315,9 @@ bool Engine::idle() const {
 size_t Engine::waiting() const {
   return impl_->roster->waiting();
 }
+const std::map<int32_t, size_t>& Engine::waiting_by_priority() const {
+  return impl_->roster->waiting_by_priority();
+}
 size_t Engine::running() const {
   return impl_->roster->running().size();
 }
@@ -332,7 +342,8 @@ int64_t Engine::kv_positions() const {
 std::vector<SequenceStatus> Engine::sequences() const {
   std::vector<SequenceStatus> out;
   for (const Sequence& s : impl_->roster->running()) {
-    out.push_back({s.id, s.prompt_size(), s.generated(), s.cached, static_cast<int32_t>(s.pages.size()), s.decoding()});
+    out.push_back({s.id, s.prompt_size(), s.generated(), s.cached, static_cast<int32_t>(s.pages.size()), s.decoding(),
+                   s.request.priority});
   }
   return out;
 }

@@ -5,8 +5,26 @@
 
 namespace cohort {
 
-Roster::Roster(int32_t max_streams, int32_t pages, bool prefix_cache)
-    : max_streams_(max_streams), prefix_cache_(prefix_cache), pool_(pages), tree_(pool_) {}
+Roster::Roster(int32_t max_streams, int32_t pages, bool prefix_cache, double aging)
+    : max_streams_(max_streams), prefix_cache_(prefix_cache), aging_(aging), pool_(pages), tree_(pool_) {}
+
+void Roster::add(Sequence sequence) {
+  const int32_t priority = sequence.request.priority;
+  sequence.turn = aging_ > 0 ? sequence.arrival + priority * aging_ : priority;
+  wait(std::move(sequence));
+}
+
+void Roster::wait(Sequence sequence) {
+  ++waiting_by_priority_[sequence.request.priority];
+  const auto before = [](const Sequence& a, const Sequence& b) { return a.before(b); };
+  waiting_.insert(std::ranges::upper_bound(waiting_, sequence, before), std::move(sequence));
+}
+
+/// `sequence` waits no longer; it is still in its place.
+void Roster::forget_waiting(const Sequence& sequence) {
+  const auto count = waiting_by_priority_.find(sequence.request.priority);
+  if (--count->second == 0) waiting_by_priority_.erase(count);
+}
 
 std::span<const int32_t> Roster::page_tokens(const Sequence& sequence, int32_t page) const {
   return std::span(sequence.tokens).subspan(static_cast<size_t>(page) * kPagePositions, kPagePositions);
@@ -22,7 +40,11 @@ void Roster::give_up_pages(Sequence& sequence) {
 }
 
 void Roster::remove(SequenceId id) {
-  std::erase_if(waiting_, [id](const Sequence& s) { return s.id == id; });
+  if (const auto waits = std::ranges::find(waiting_, id, &Sequence::id); waits != waiting_.end()) {
+    forget_waiting(*waits);
+    waiting_.erase(waits);
+    return;
+  }
   const auto found = std::ranges::find(running_, id, &Sequence::id);
   if (found == running_.end()) return;
   give_up_pages(*found);
@@ -42,19 +64,49 @@ int32_t Roster::new_pages_of(const Sequence& sequence) const {
   return needed;
 }
 
-/// In order of arrival. Beside its own pages, one for each running sequence must be left, so that a sequence is not
-/// admitted only to be preempted a few tokens later.
-void Roster::admit() {
-  while (!waiting_.empty() && running_.size() < static_cast<size_t>(max_streams_)) {
-    if (!running_.empty()) {
-      int32_t promised = 0;  // to prompts that are still being read
-      for (const Sequence& s : running_)
-        promised += std::max(0, pages_for(int64_t{s.size()} + 1) - static_cast<int32_t>(s.pages.size()));
-      const int32_t spare = static_cast<int32_t>(running_.size());
-      if (new_pages_of(waiting_.front()) + spare + promised > obtainable()) return;
+/// Pages that would be free, or in the prefix tree only, without this sequence.
+int32_t Roster::pages_of_alone(const Sequence& sequence) const {
+  int32_t alone = 0;
+  for (size_t i = 0; i < sequence.pages.size(); ++i) {
+    const int32_t others = static_cast<int32_t>(i) < sequence.published ? 1 : 0;  // the tree's
+    alone += pool_.references(sequence.pages[i]) - others == 1 ? 1 : 0;
+  }
+  return alone;
+}
+
+/// Pages for `sequence` when it runs before running_[turn]. Beside its own, one for each sequence before it must be
+/// left, so that a sequence is not admitted only to be preempted a few tokens later; those after it give up theirs. The
+/// first of all finds its pages in any case.
+bool Roster::has_pages_for(const Sequence& sequence, size_t turn) const {
+  if (turn == 0) return true;
+  int32_t promised = 0;  // to prompts that are still being read
+  int32_t spare = 0, yielded = 0;
+  for (size_t i = 0; i < running_.size(); ++i) {
+    const Sequence& s = running_[i];
+    if (i >= turn) {
+      yielded += pages_of_alone(s);
+      continue;
     }
-    running_.push_back(std::move(waiting_.front()));
+    promised += std::max(0, pages_for(int64_t{s.size()} + 1) - static_cast<int32_t>(s.pages.size()));
+    ++spare;
+  }
+  return new_pages_of(sequence) + spare + promised <= obtainable() + yielded;
+}
+
+/// In the order of turns. One that comes before running ones takes the place of the last of them when all places are
+/// taken; their pages it takes when it needs them.
+void Roster::admit() {
+  const auto before = [](const Sequence& a, const Sequence& b) { return a.before(b); };
+  while (!waiting_.empty()) {
+    const auto turn =
+        static_cast<size_t>(std::ranges::upper_bound(running_, waiting_.front(), before) - running_.begin());
+    const bool full = running_.size() == static_cast<size_t>(max_streams_);
+    if ((full && turn == running_.size()) || !has_pages_for(waiting_.front(), turn)) return;
+    Sequence next = std::move(waiting_.front());
     waiting_.pop_front();
+    forget_waiting(next);
+    if (full) preempt_last();
+    running_.insert(running_.begin() + static_cast<std::ptrdiff_t>(turn), std::move(next));
   }
 }
 
@@ -75,12 +127,12 @@ void Roster::adopt(Sequence& s) {
   }
 }
 
-/// A prompt whose next page is being computed by an older one waits for that page instead of computing it, too.
+/// A prompt whose next page is being computed by one before it waits for that page instead of computing it, too.
 std::vector<Pending> Roster::pending() const {
   std::vector<Pending> out;
   std::vector<std::pair<int32_t, std::span<const int32_t>>> claimed;  // (node before the page, its tokens)
   for (const Sequence& s : running_) {
-    out.push_back({s.missing(), s.decoding()});
+    out.push_back({s.missing(), s.decoding(), s.request.priority});
     const int32_t page = s.cached / kPagePositions;
     const bool fills_page = (page + 1) * kPagePositions < s.size();
     if (!prefix_cache_ || s.decoding() || !fills_page || s.published != page) continue;
@@ -96,19 +148,19 @@ std::vector<Pending> Roster::pending() const {
   return out;
 }
 
-void Roster::preempt_youngest() {
-  Sequence youngest = std::move(running_.back());
+void Roster::preempt_last() {
+  Sequence last = std::move(running_.back());
   running_.pop_back();
-  give_up_pages(youngest);
-  waiting_.push_front(std::move(youngest));
+  give_up_pages(last);
+  wait(std::move(last));
   ++preemptions_;
 }
 
-/// A page for running_[i]; younger sequences may lose theirs. False when only older ones hold pages.
+/// A page for running_[i]; sequences after it may lose theirs. False when only those before it hold pages.
 bool Roster::take_page(size_t i, std::vector<int32_t>& rows) {
   while (pool_.available() == 0 && !tree_.evict()) {
     if (i + 1 == running_.size()) return false;
-    preempt_youngest();
+    preempt_last();
     rows.pop_back();
   }
   running_[i].pages.push_back(pool_.take());
@@ -119,14 +171,12 @@ std::vector<int32_t> Roster::plan(const PrefillBudget& budget) {
   admit();
   for (Sequence& s : running_) adopt(s);
   const std::vector<Pending> states = pending();
-  const auto decoding = std::ranges::count_if(states, &Pending::decoding);
-  const auto prompts = std::ranges::count_if(states, [](const Pending& p) { return !p.decoding && p.rows > 0; });
-  std::vector<int32_t> rows = schedule(states, budget.next(decoding, prompts));
+  std::vector<int32_t> rows = schedule(states, budget.next(load_of(states)));
   for (size_t i = 0; i < running_.size(); ++i) {
     const int32_t needed = pages_for(int64_t{running_[i].cached} + rows[i]);
     while (static_cast<int32_t>(running_[i].pages.size()) < needed && take_page(i, rows)) {
     }
-    // What has no page waits; the older sequences that hold them go on and end.
+    // What has no page waits; the sequences before it that hold them go on and end.
     const auto room = static_cast<int32_t>(running_[i].pages.size()) * kPagePositions - running_[i].cached;
     rows[i] = std::min(rows[i], room);
   }

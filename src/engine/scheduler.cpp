@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <numeric>
+#include <utility>
 
 namespace cohort {
 
@@ -17,11 +17,12 @@ std::vector<int32_t> schedule(std::span<const Pending> sequences, int32_t prefil
     }
   }
   if (prompts.empty()) return rows;
-  const size_t oldest = prompts.front();
-  constexpr int32_t kOldestPart = 4;
-  rows[oldest] = std::min(sequences[oldest].rows, (prefill_rows + kOldestPart - 1) / kOldestPart);
-  prefill_rows -= rows[oldest];
-  std::ranges::stable_sort(prompts, {}, [&](size_t i) { return sequences[i].rows - rows[i]; });
+  const size_t first = prompts.front();
+  constexpr int32_t kFirstPart = 4;
+  rows[first] = std::min(sequences[first].rows, (prefill_rows + kFirstPart - 1) / kFirstPart);
+  prefill_rows -= rows[first];
+  std::ranges::stable_sort(prompts, {},
+                           [&](size_t i) { return std::pair(sequences[i].priority, sequences[i].rows - rows[i]); });
   for (const size_t i : prompts) {
     const int32_t more = std::min(sequences[i].rows - rows[i], prefill_rows);
     rows[i] += more;
@@ -30,16 +31,29 @@ std::vector<int32_t> schedule(std::span<const Pending> sequences, int32_t prefil
   return rows;
 }
 
+Load load_of(std::span<const Pending> sequences) {
+  Load load;
+  int32_t most_urgent = INT32_MAX;
+  for (const Pending& p : sequences) {
+    if (!p.decoding) continue;
+    ++load.decoding;
+    most_urgent = std::min(most_urgent, p.priority);
+  }
+  load.prompts = std::ranges::count_if(
+      sequences, [&](const Pending& p) { return !p.decoding && p.rows > 0 && p.priority <= most_urgent; });
+  return load;
+}
+
 size_t PrefillBudget::size_class(int64_t rows) {
   return std::min<size_t>(std::bit_width(static_cast<uint64_t>(rows)), std::tuple_size_v<decltype(alone_)> - 1);
 }
 
-int32_t PrefillBudget::next(int64_t decoding, int64_t prompts) const {
-  if (decoding == 0) return rows_;
-  const Alone& alone = alone_[size_class(decoding)];
+int32_t PrefillBudget::next(Load load) const {
+  if (load.decoding == 0) return rows_;
+  const Alone& alone = alone_[size_class(load.decoding)];
   // One row, so that something is read in any case, costs next to nothing: it is a step of decoding alone.
   if (alone.seconds <= 0 || alone.age >= kStale) return 1;
-  const double share = std::max(1.0, static_cast<double>(prompts) / static_cast<double>(decoding));
+  const double share = std::max(1.0, static_cast<double>(load.prompts) / static_cast<double>(load.decoding));
   const double stall = stall_ > 0 ? stall_ : alone.seconds * share;
   if (row_seconds_ <= 0) return std::min(rows_, kLeast);
   const double fitting = std::min(stall / row_seconds_, static_cast<double>(rows_));

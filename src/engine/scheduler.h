@@ -9,17 +9,26 @@
 
 namespace cohort {
 
-/// What the scheduler sees of a running sequence, in order of arrival.
+/// What the scheduler sees of a running sequence. They come in the order in which they give way to each other.
 struct Pending {
   int32_t rows = 0;       // tokens whose K and V are not in the cache yet; 0: nothing to do in this step
   bool decoding = false;  // the prompt has been read
+  int32_t priority = 0;   // lower goes first
 };
 
 /// Rows to run of each sequence (0 = not in this step). Decoding sequences always get all their rows. Of the
-/// `prefill_rows`, a quarter belongs to the oldest prompt, so that it gets done whatever arrives; the rest goes to the
-/// prompts with the fewest rows left, so that a short one does not wait for a long one and prompts wait least on
-/// average.
+/// `prefill_rows`, a quarter belongs to the first prompt, so that it gets done whatever arrives; the rest goes to the
+/// most urgent, and of one priority to those with the fewest rows left, so that a short one does not wait for a long
+/// one and prompts wait least on average.
 std::vector<int32_t> schedule(std::span<const Pending> sequences, int32_t prefill_rows);
+
+/// Who shares a step, as PrefillBudget counts them.
+struct Load {
+  int64_t decoding = 0;
+  int64_t prompts = 0;  // with rows to read; only those no less urgent than the most urgent stream that decodes,
+                        // because others have no claim to its time
+};
+Load load_of(std::span<const Pending> sequences);
 
 /// How many prompt rows a step may have while others decode, by what earlier steps took. Time goes to streams: with P
 /// prompts and D decoding streams, a step may take max(1, P / D) times as long again as its decoding alone. So one
@@ -30,8 +39,8 @@ class PrefillBudget {
   /// `rows`: at most; `stall`: seconds that a step may take longer because of prompts, whoever waits; 0 = as above.
   PrefillBudget(int32_t rows, double stall) : rows_(rows), stall_(stall) {}
 
-  /// Rows of the next step, in which `decoding` sequences decode and `prompts` have rows to read. At least 1.
-  int32_t next(int64_t decoding, int64_t prompts) const;
+  /// Rows of the next step. At least 1.
+  int32_t next(Load load) const;
   void observe(int64_t prefill_rows, int64_t decode_rows, double seconds);
 
  private:

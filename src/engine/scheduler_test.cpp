@@ -32,6 +32,36 @@ TEST(Schedule, TheOldestPromptGetsAQuarterWhateverArrives) {
   EXPECT_EQ(schedule(sequences, 1), (Rows{1, 0, 0, 0, 0}));
 }
 
+TEST(Schedule, RowsGoToTheMostUrgentAndAreSharedWithinAPriority) {
+  // The first gets its quarter, then the short one of the same priority, then the rest of the first, then others.
+  const std::vector<Pending> sequences{{.rows = 50, .priority = -1},
+                                       {.rows = 8, .priority = -1},
+                                       {.rows = 1, .priority = 3},
+                                       {.rows = 2, .priority = 5}};
+  EXPECT_EQ(schedule(sequences, 40), (Rows{32, 8, 0, 0}));
+  EXPECT_EQ(schedule(sequences, 60), (Rows{50, 8, 1, 1}));
+  // In front by its waiting, not by its priority: a quarter, whatever urgent ones arrive.
+  const std::vector<Pending> aged{{.rows = 50, .priority = 7}, {.rows = 90, .priority = 0}};
+  EXPECT_EQ(schedule(aged, 40), (Rows{10, 30}));
+}
+
+TEST(Schedule, DecodingIsNotPutOffByMoreUrgentPrompts) {
+  const std::vector<Pending> sequences{{.rows = 90, .priority = -9}, {.rows = 1, .decoding = true, .priority = 9}};
+  EXPECT_EQ(schedule(sequences, 40), (Rows{40, 1}));
+}
+
+TEST(Load, PromptsHaveNoClaimToTheTimeOfMoreUrgentStreams) {
+  const std::vector<Pending> sequences{{.rows = 1, .decoding = true, .priority = 0},
+                                       {.rows = 1, .decoding = true, .priority = 4},
+                                       {.rows = 9, .priority = -1},
+                                       {.rows = 9, .priority = 0},
+                                       {.rows = 0, .priority = 0},
+                                       {.rows = 9, .priority = 4}};
+  EXPECT_EQ(load_of(sequences).decoding, 2);
+  EXPECT_EQ(load_of(sequences).prompts, 2);
+  EXPECT_EQ(load_of(std::span(sequences).subspan(2)).prompts, 3) << "nobody decodes";
+}
+
 TEST(Schedule, NothingIsRunForNobody) {
   EXPECT_TRUE(schedule({}, 512).empty());
 }
@@ -45,7 +75,7 @@ double seconds_of(int64_t decode_rows, int64_t prefill_rows) {
 int32_t settle(PrefillBudget& budget, int64_t decoding, int64_t prompts, int steps = 60) {
   int32_t rows = 0;
   for (int i = 0; i < steps; ++i) {
-    const int32_t next = budget.next(decoding, prompts);
+    const int32_t next = budget.next({decoding, prompts});
     budget.observe(next, decoding, seconds_of(decoding, next));
     if (next > 1) rows = next;
   }
@@ -53,15 +83,15 @@ int32_t settle(PrefillBudget& budget, int64_t decoding, int64_t prompts, int ste
 }
 
 TEST(PrefillBudget, IsWholeWhenNobodyDecodes) {
-  EXPECT_EQ(PrefillBudget(512, 0).next(0, 1), 512);
+  EXPECT_EQ(PrefillBudget(512, 0).next({0, 1}), 512);
 }
 
 TEST(PrefillBudget, MeasuresDecodingAloneBeforePromptsJoinIt) {
   PrefillBudget budget(512, 0);
-  EXPECT_EQ(budget.next(4, 1), 1);
+  EXPECT_EQ(budget.next({4, 1}), 1);
   budget.observe(1, 4, 0.006);
-  EXPECT_EQ(budget.next(4, 1), 16) << "the price of a row is not known yet";
-  EXPECT_EQ(budget.next(16, 1), 1) << "another number of streams is another step";
+  EXPECT_EQ(budget.next({4, 1}), 16) << "the price of a row is not known yet";
+  EXPECT_EQ(budget.next({16, 1}), 1) << "another number of streams is another step";
 }
 
 TEST(PrefillBudget, KeepsToAGivenStall) {
@@ -90,11 +120,11 @@ TEST(PrefillBudget, TimeGoesToWhereTheStreamsAre) {
 TEST(PrefillBudget, FollowsAMachineThatChanges) {
   PrefillBudget budget(512, 0);
   for (int i = 0; i < 400; ++i) {
-    const int32_t next = budget.next(8, 1);
+    const int32_t next = budget.next({8, 1});
     budget.observe(next, 8, seconds_of(8, next) + (i < 200 ? 0 : 0.020));  // decoding became slower by 20 ms
   }
   EXPECT_GT(settle(budget, 8, 1, 1), 0);
-  EXPECT_GT(budget.next(8, 1), 20) << "the longer step allows more rows";
+  EXPECT_GT(budget.next({8, 1}), 20) << "the longer step allows more rows";
 }
 
 /// Four streams decode, a prompt of 4,000 tokens is read, and now and then one of 16 comes: how many steps that waits,
@@ -111,7 +141,7 @@ TEST(PrefillBudget, AShortPromptWaitsTwoStepsBesideALongOneAndGapsAreEven) {
       ++shorts;
     }
     const std::vector<Pending> pending{{.rows = left}, {.rows = short_left}};
-    const std::vector<int32_t> rows = schedule(pending, budget.next(kDecoding, short_left > 0 ? 2 : 1));
+    const std::vector<int32_t> rows = schedule(pending, budget.next({kDecoding, short_left > 0 ? 2 : 1}));
     left -= rows[0];
     if (short_left > 0) {
       short_left -= rows[1];
@@ -145,7 +175,7 @@ TEST(PrefillBudget, ManyShortPromptsCostLittleThroughput) {
       prompts += c.left > 0 ? 1 : 0;
     }
     if (decoding == 0 && prompts == 0) break;
-    const std::vector<int32_t> rows = schedule(pending, budget.next(decoding, prompts));
+    const std::vector<int32_t> rows = schedule(pending, budget.next({decoding, prompts}));
     int64_t read = 0;
     for (size_t i = 0; i < clients.size(); ++i) {
       Client& c = clients[i];

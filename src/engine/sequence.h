@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "cohort/engine.h"
@@ -13,6 +14,8 @@ namespace cohort {
 struct Sequence {
   SequenceId id = 0;
   SequenceRequest request;
+  double arrival = 0;  // seconds of any clock
+  double turn = 0;     // who has the lower one goes first, of equal ones the lower id; the roster sets it
   std::unique_ptr<ConstraintState> constraint;  // null: none
   std::vector<int32_t> tokens;                  // prompt, then what was generated
   int32_t cached = 0;                           // positions whose K and V are in the cache
@@ -24,6 +27,7 @@ struct Sequence {
   int32_t prompt_size() const { return static_cast<int32_t>(request.prompt.size()); }
   int32_t size() const { return static_cast<int32_t>(tokens.size()); }
   int32_t generated() const { return size() - prompt_size(); }
+  bool before(const Sequence& other) const { return std::tie(turn, id) < std::tie(other.turn, other.id); }
   /// Rows that are to run before the next token can be sampled.
   int32_t missing() const { return size() - cached; }
   /// False for prompts, and for what was preempted and is read again.

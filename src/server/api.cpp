@@ -97,6 +97,7 @@ ordered_json slots_json(const LoopView& view) {
   for (const SlotView& slot : view.running) {
     out.push_back({{"id", slot.ticket},
                    {"state", slot.status.decoding ? "writing" : "reading"},
+                   {"priority", slot.status.priority},
                    {"prompt_tokens", slot.status.prompt},
                    {"cached_positions", slot.status.cached},
                    {"generated_tokens", slot.status.generated},
@@ -126,11 +127,18 @@ Expected<ordered_json> experts(const Ready& ready) {
   return ordered_json{{"layers", std::move(layers)}};
 }
 
+ordered_json by_priority_json(const std::map<int32_t, size_t>& waiting) {
+  ordered_json out = ordered_json::object();
+  for (const auto& [priority, count] : waiting) out[std::to_string(priority)] = count;
+  return out;
+}
+
 Expected<ordered_json> stats(const Ready& ready) {
   const LoopView view = ready.loop->view();
   return ordered_json{{"steps", view.steps},
                       {"running", view.running.size()},
                       {"waiting", view.waiting},
+                      {"waiting_by_priority", by_priority_json(view.waiting_by_priority)},
                       {"rows_per_second", view.rows_per_second},
                       {"tokens_per_second", view.tokens_per_second},
                       {"prompt_tokens", view.prompt_tokens},

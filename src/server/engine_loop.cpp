@@ -146,9 +146,17 @@ LoopView EngineLoop::view() const {
   view.rows_per_second = shared_->rows.per_second(now);
   view.tokens_per_second = shared_->tokens.per_second(now);
   view.waiting += shared_->submissions.size();
+  view.waiting_by_priority = waiting_by_priority();
   view.failed = shared_->failure.has_value();
   if (shared_->failure) view.failure = shared_->failure->message;
   return view;
+}
+
+/// Those that the engine has not heard of yet, too. Under the mutex.
+std::map<int32_t, size_t> EngineLoop::waiting_by_priority() const {
+  std::map<int32_t, size_t> waiting = shared_->view.waiting_by_priority;
+  for (const Shared::Submission& s : shared_->submissions) ++waiting[s.request.priority];
+  return waiting;
 }
 
 std::vector<uint64_t> EngineLoop::routes() const {
@@ -160,7 +168,7 @@ std::string EngineLoop::prometheus(std::string_view model, double bandwidth) con
   const std::scoped_lock lock(shared_->mutex);
   const LoopView& view = shared_->view;
   return shared_->statistics.prometheus(
-      {view.running.size(), view.waiting + shared_->submissions.size(), view.capacity, view.last, bandwidth}, model);
+      {view.running.size(), waiting_by_priority(), view.capacity, view.last, bandwidth}, model);
 }
 
 void EngineLoop::work() {
@@ -357,6 +365,7 @@ void EngineLoop::publish(StepReport report, size_t tokens) {
   Statistics& s = shared_->statistics;
   LoopView& view = shared_->view;
   view.waiting = engine_->waiting();
+  view.waiting_by_priority = engine_->waiting_by_priority();
   view.capacity = engine_->capacity();
   if (report.rows == 0) return;
   ++view.steps;

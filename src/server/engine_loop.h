@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@ struct SlotView {
 struct LoopView {
   std::vector<SlotView> running;
   size_t waiting = 0;
+  std::map<int32_t, size_t> waiting_by_priority;
   StepReport last;  // the last step, without events
   Capacity capacity;
   double rows_per_second = 0, tokens_per_second = 0;  // over about the last second
@@ -75,6 +77,7 @@ class EngineLoop {
   using Clock = std::chrono::steady_clock;
   struct Shared;
   struct Flight;
+  std::map<int32_t, size_t> waiting_by_priority() const;
   void work();
   void apply_commands();
   bool step();

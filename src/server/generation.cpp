@@ -219,6 +219,7 @@ Expected<Plan> make_plan(const GenerationRequest& request, const Ready& ready, u
       if (!request.has_seed) s.sampling.seed = seed;
       s.sampling.stream = static_cast<uint32_t>(choice);
       s.max_tokens = tokens;
+      s.priority = request.priority;
       s.constraint = constraint;
       if (!request.ignore_eos) s.end_tokens = ready.text.end_tokens();
     }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 
 namespace cohort::server {
@@ -60,7 +61,16 @@ std::string Statistics::prometheus(const Now& now, std::string_view model) const
   const Capacity& c = now.capacity;
   const double used = c.pages > 0 ? 1.0 - static_cast<double>(c.free_pages) / c.pages : 0;
   single(out, "vllm:num_requests_running", "Sequences that take part in steps.", "gauge", labels, now.running);
-  single(out, "vllm:num_requests_waiting", "Sequences that wait for their first step.", "gauge", labels, now.waiting);
+  std::array<size_t, 3> waiting{};  // more urgent than normal, normal, less urgent
+  for (const auto& [priority, count] : now.waiting) waiting[priority < 0 ? 0 : priority == 0 ? 1 : 2] += count;
+  single(out, "vllm:num_requests_waiting", "Sequences that wait for their first step, or to be read again.", "gauge",
+         labels, waiting[0] + waiting[1] + waiting[2]);
+  head(out, "cohort_requests_waiting", "Sequences that wait, by their priority: below 0, 0, above 0.", "gauge");
+  fmt::format_to(std::back_inserter(out),
+                 "cohort_requests_waiting{{{0},priority=\"urgent\"}} {1}\n"
+                 "cohort_requests_waiting{{{0},priority=\"normal\"}} {2}\n"
+                 "cohort_requests_waiting{{{0},priority=\"background\"}} {3}\n",
+                 labels, waiting[0], waiting[1], waiting[2]);
   single(out, "vllm:kv_cache_usage_perc", "Share of KV pages that sequences hold, 0 to 1.", "gauge", labels, used);
   single(out, "vllm:num_preemptions_total", "Sequences whose pages were taken and computed again.", "counter", labels,
          preemptions);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,7 +42,8 @@ struct Statistics {
 
   /// Gauges of the moment, beside the counters.
   struct Now {
-    size_t running = 0, waiting = 0;
+    size_t running = 0;
+    std::map<int32_t, size_t> waiting;  // by priority
     Capacity capacity;
     StepReport last;       // without its events
     double bandwidth = 0;  // GB/s; 0: not known

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 import unittest
 
 try:
@@ -71,6 +72,37 @@ class OpenAiTest(unittest.TestCase):
         text = first.choices[0].text
         stop = text[len(text) // 2]
         self.assertEqual(self.complete(stop=stop).choices[0].text, text[: text.index(stop)])
+
+    def test_priority(self):
+        plain = self.complete().choices[0].text
+        for priority in (-5, 0, 1000):
+            self.assertEqual(self.complete(extra_body={"priority": priority}).choices[0].text, plain)
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.complete(extra_body={"priority": 1001})
+        self.assertEqual(caught.exception.param, "priority")
+        self.assertIn("-1000 to 1000", str(caught.exception))
+
+    def test_an_urgent_request_overtakes(self):
+        process, url = start("-np", "1")
+        client = openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0)
+        ended = []
+
+        def ask(name, tokens, priority):
+            client.completions.create(model=self.model, prompt=name, max_tokens=tokens, temperature=0,
+                                      extra_body={"priority": priority, "ignore_eos": True})
+            ended.append(name)
+
+        threads = []
+        for name, tokens, priority in (("long", 900, 2), ("later", 50, 2), ("urgent", 20, 0)):
+            threads.append(threading.Thread(target=ask, args=(name, tokens, priority)))
+            threads[-1].start()
+            time.sleep(0.05)
+        for thread in threads:
+            thread.join()
+        self.assertEqual(ended, ["urgent", "long", "later"])
+        process.terminate()
+        self.assertEqual(process.wait(20), 0)
+        process.stdout.close()
 
     def test_chat(self):
         props = json.loads(self.curl("/props", "-H", "Authorization: Bearer secret"))
@@ -181,6 +213,16 @@ class OpenAiTest(unittest.TestCase):
         tokens = json.loads(self.curl("/tokenize", *auth, *body, '{"content":"a b"}'))["tokens"]
         back = self.curl("/detokenize", *auth, *body, json.dumps({"tokens": tokens}))
         self.assertEqual(json.loads(back)["content"], "a b")
+        self.assertIn("capacity", json.loads(self.curl("/props", *auth)))
+        self.assertEqual(json.loads(self.curl("/slots", *auth)), [])
+        self.assertIn("waiting_by_priority", json.loads(self.curl("/stats", *auth)))
+        self.assertIn("layers", json.loads(self.curl("/experts", *auth)))
+        self.assertEqual(json.loads(self.curl("/v1/models", *auth))["data"][0]["id"], self.model)
+        hello = json.dumps({"messages": [{"role": "user", "content": "Hello"}]})
+        rendered = json.loads(self.curl("/apply-template", *auth, *body, hello))
+        self.assertTrue("Hello" in rendered["prompt"] if "prompt" in rendered else "error" in rendered)
+        answer = json.loads(self.curl("/v1/chat/completions", *auth, *body, hello[:-1] + ',"max_tokens":3}'))
+        self.assertTrue("choices" in answer if "prompt" in rendered else "error" in answer)
         stream = self.curl("/v1/completions", *auth, *body, '{"prompt":"x","max_tokens":3,"stream":true}')
         self.assertTrue(stream.rstrip().endswith("data: [DONE]"))
 

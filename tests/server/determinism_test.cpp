@@ -1,6 +1,8 @@
 // The promise, through the API: an answer has the same bytes alone and in company, with a warm and a cold prefix cache,
-// and with sequences preempted and read again.
+// and with sequences preempted, for
+// want of pages or because others are more urgent, and read again.
 #include <atomic>
+#include <random>
 
 #include "fixture.h"
 
@@ -48,7 +50,7 @@ void expect_same(const std::vector<json>& a, const std::vector<json>& b, const c
   for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i], b[i]) << what << ", request " << i;
 }
 
-TEST(Determinism, CompanyCacheAndPreemptionNeverChangeAByte) {
+TEST(Determinism, CompanyCachePreemptionAndPrioritiesNeverChangeAByte) {
   const std::vector<json> requests = make_requests(200);
   ServerOptions options;
   options.engine.max_streams = 1;
@@ -76,6 +78,20 @@ TEST(Determinism, CompanyCacheAndPreemptionNeverChangeAByte) {
     const TestServer server(options);
     expect_same(run(server, requests, 32), alone, "preempted");
     EXPECT_GT(server.view().preemptions, 0U) << "the test forces none; make the pages fewer";
+  }
+  // Any order of urgency, so that streams give way to newcomers again and again, for their places and for their pages.
+  std::mt19937 random(17);
+  for (const bool cache : {false, true}) {
+    for (const double aging : {0.0, 0.05}) {
+      options.engine.prefix_cache = cache;
+      options.engine.max_streams = 6;
+      options.engine.priority_aging_s = aging;
+      std::vector<json> urgent = requests;
+      for (json& request : urgent) request["priority"] = static_cast<int>(random() % 7) - 3;
+      const TestServer server(options);
+      expect_same(run(server, urgent, 32), alone, "random priorities");
+      EXPECT_GT(server.view().preemptions, 20U);
+    }
   }
 }
 

@@ -89,6 +89,8 @@ TEST_F(FaultTest, FieldsOfTheWrongTypeAreNamed) {
       {"user", 5},
       {"ignore_eos", "no"},
       {"best_of", 9},
+      {"priority", "high"},
+      {"priority", 1001},
   };
   for (const auto& [field, value] : wrong) {
     json request = completion("x", 2);
@@ -378,6 +380,7 @@ std::array<int, 4> random_requests(const TestServer& server, int count, unsigned
         json request = completion("", static_cast<int>(1 + random() % 60), random());
         request["prompt"] = std::vector<int>(1 + random() % 150, static_cast<int>(3 + random() % 200));
         request["stream"] = random() % 2 == 0;
+        if (random() % 3 == 0) request["priority"] = static_cast<int>(random() % 5) - 2;
         if (random() % 5 == 0) request["grammar"] = "root ::= [a-z ]{1,50}";
         client.post("/v1/completions", request.dump());
         if (random() % 3 == 0) {

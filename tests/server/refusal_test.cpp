@@ -1,4 +1,7 @@
 // What is refused, with which status, and which field the error names.
+#include <cstring>
+#include <fstream>
+
 #include "fixture.h"
 
 namespace cohort::server {
@@ -127,6 +130,44 @@ TEST_F(RefusalTest, NothingIsIgnored) {
   json extra = call;
   extra["bogus"] = 1;
   expect_refused(kChat, messages({user("a"), said(extra)}), "messages[1].tool_calls[0].bogus", "unknown");
+}
+
+/// The bundled model with another chat template, which is written over its own.
+std::filesystem::path model_with_template(std::string source) {
+  const std::filesystem::path own = std::filesystem::path(COHORT_SOURCE_DIR) / "models/libris-draft-q8_0.gguf";
+  std::ifstream in(own, std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  const size_t key = bytes.find("tokenizer.chat_template");
+  const size_t begin = bytes.find("{%", key);
+  uint64_t size = 0;
+  if (key == std::string::npos || begin == std::string::npos) throw std::runtime_error("no chat template");
+  std::memcpy(&size, bytes.data() + begin - sizeof size, sizeof size);
+  if (source.size() > size) throw std::runtime_error("the template is too long");
+  source.resize(size, ' ');
+  bytes.replace(begin, size, source);
+  const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) / "refusing-template.gguf";
+  std::ofstream(path, std::ios::binary) << bytes;
+  return path;
+}
+
+TEST(TemplateErrors, AreA400AndLogged) {
+  ServerOptions options;
+  options.engine.model = model_with_template("{{ raise_exception('only captains may speak') }}");
+  options.engine.context = 512;
+  const TestServer server(options);
+  const json messages{{{"role", "user"}, {"content", "Tell me."}}};
+  for (const char* path : {"/v1/chat/completions", "/apply-template"}) {
+    ::testing::internal::CaptureStderr();
+    const Answer answer = server.post(path, {{"messages", messages}});
+    const std::string log = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(answer.status, 400) << answer.body;
+    EXPECT_EQ(answer.json()["error"]["param"], "messages") << answer.body;
+    EXPECT_NE(answer.body.find("only captains may speak"), std::string::npos) << answer.body;
+    EXPECT_NE(log.find("a chat template failed: only captains may speak"), std::string::npos) << log;
+  }
+  EXPECT_EQ(server.post("/v1/completions", completion("still there", 3)).status, 200);
+  EXPECT_TRUE(server.no_page_leaked());
+  std::filesystem::remove(options.engine.model);
 }
 
 TEST_F(RefusalTest, MoreSequencesThanAreEverHeldAreA400) {

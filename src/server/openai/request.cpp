@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "base/result.h"
+#include "engine/limits.h"
 #include "server/openai/fields.h"
 #include "server/openai/request_extras.h"
 
@@ -193,7 +194,8 @@ Expected<void> refuse_unsupported(Fields& fields, Api api) {
   return {};
 }
 
-Expected<void> parse_length(Fields& fields, GenerationRequest& request) {
+/// How much, how often and how soon.
+Expected<void> parse_extent(Fields& fields, GenerationRequest& request) {
   COHORT_ASSIGN(std::optional<int64_t> tokens, fields.optional_integer("max_tokens", 1, INT32_MAX));
   COHORT_ASSIGN(const std::optional<int64_t> newer, fields.optional_integer("max_completion_tokens", 1, INT32_MAX));
   if (tokens && newer && *tokens != *newer) {
@@ -209,6 +211,7 @@ Expected<void> parse_length(Fields& fields, GenerationRequest& request) {
                 request.choices);
   }
   COHORT_TRY(fields.boolean("ignore_eos", request.ignore_eos));
+  COHORT_TRY(fields.integer("priority", -kMaxPriority, kMaxPriority, request.priority));
   return {};
 }
 
@@ -244,7 +247,7 @@ Expected<GenerationRequest> parse_generation_request(Api api, std::string_view b
   }
   COHORT_TRY(parse_sampling(fields, request));
   COHORT_TRY(parse_logprobs(fields, request));
-  COHORT_TRY(parse_length(fields, request));
+  COHORT_TRY(parse_extent(fields, request));
   COHORT_TRY(parse_stop(fields, request.stop));
   COHORT_TRY(parse_stream(fields, request));
   COHORT_TRY(parse_shape(fields, body, request));

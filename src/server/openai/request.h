@@ -31,6 +31,7 @@ struct GenerationRequest {
   bool has_seed = false;              // absent: the server draws one
   std::optional<int32_t> max_tokens;  // absent: 16 for completions (as OpenAI), what the context holds for chat
   int32_t choices = 1;                // n
+  int32_t priority = 0;               // lower goes first (as vLLM)
   std::vector<std::string> stop;
   bool ignore_eos = false;  // go on after end tokens (as vLLM)
   bool stream = false, include_usage = false;
