@@ -17,6 +17,42 @@ def wait(page, condition, seconds=120):
     raise TimeoutError(condition)
 
 
+# Counts how often the text of one element changes between two frames.
+COUNT_CHANGES = """selector => {
+  window.changes = {most: 0, all: 0};
+  const seen = new Map();
+  const frame = () => { seen.clear(); requestAnimationFrame(frame); };
+  requestAnimationFrame(frame);
+  new MutationObserver((records) => {
+    for (const {target} of records) {
+      seen.set(target, (seen.get(target) ?? 0) + 1);
+      window.changes.most = Math.max(window.changes.most, seen.get(target));
+      ++window.changes.all;
+    }
+  }).observe(document.querySelector(selector), {characterData: true, subtree: true});
+}"""
+
+
+def check_changes(page, tokens):
+    changes = page.evaluate("window.changes")
+    assert changes["all"] > 0 and changes["most"] == 1, f"{changes}: more than one change of a text in a frame"
+    print(f"{tokens} tokens were {changes['all']} changes of texts, at most one of each text in a frame")
+
+
+def check_chat(page):
+    """A turn, sent with Enter and streamed, and a new chat; whether or not the model was taught to chat."""
+    page.locator("#tab-chat").click()
+    page.evaluate(COUNT_CHANGES, "#messages")
+    page.fill("#question", "Tell me of a captain.")
+    page.keyboard.press("Enter")
+    wait(page, "document.querySelector('#messages .assistant')?.textContent.length > 100")
+    page.keyboard.press("Escape")
+    expect(page.locator("#messages li")).to_have_count(2)
+    check_changes(page, "the chat's")
+    page.locator("#clear").click()
+    expect(page.locator("#messages li")).to_have_count(0)
+
+
 def main(url, out):
     with sync_playwright() as p:
         browser = p.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
@@ -28,6 +64,7 @@ def main(url, out):
         page.goto(url)
         page.wait_for_selector("body[data-ready=true]", timeout=60000)
         page.fill("#tokens", "400")
+        page.evaluate(COUNT_CHANGES, "#cards")
         page.keyboard.press("Control+Enter")
         # Polled from here: the page's own policy forbids the evaluation that wait_for_function does inside of it.
         wait(page, "(() => { const o = [...document.querySelectorAll('.card output')];"
@@ -42,6 +79,9 @@ def main(url, out):
                      " return c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some((v) => v > 0); })()")
             wait(page, drawn)
         page.screenshot(path=out)
+        tokens = page.evaluate("[...document.querySelectorAll('.card footer')]"
+                               ".reduce((sum, e) => sum + (parseInt(e.textContent) || 0), 0)")
+        check_changes(page, tokens)
         page.keyboard.press("Escape")
         expect(page.locator("#stop")).to_be_disabled()
         expect(page.locator(".card.live")).to_have_count(0)
@@ -53,6 +93,11 @@ def main(url, out):
             for element in page.locator(f"{name}:visible:enabled").all():
                 element.focus()
                 assert element.evaluate("e => e === document.activeElement"), f"a {name} cannot be focused"
+        if props["has_chat_template"]:  # shown as if the model had been taught to use it
+            page.route("**/props", lambda route: route.fulfill(json=props | {"base_model": False}))
+            page.goto(url)
+            page.wait_for_selector("body[data-ready=true]", timeout=60000)
+            check_chat(page)
         assert not problems, problems
         assert not foreign, foreign
         browser.close()

@@ -7,9 +7,11 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "base/counted.h"
 #include "base/result.h"
 #include "cli/interrupt.h"
 #include "cli/values.h"
+#include "models/model.h"
 #include "text/content_marks.h"
 #include "text/template/chat.h"
 
@@ -71,6 +73,10 @@ class Chat {
     std::fflush(stdout);
     if (!totals) return tl::unexpected<Error>(totals.error());
     if (!streams[0].error.empty()) return fail(ErrorCode::internal, "{}", streams[0].error);
+    if (streams[0].finish_reason == to_string(FinishReason::context)) {
+      fmt::print(stderr, "the answer stopped at the end of the context ({}; -c)\n",
+                 counted(engine_.model().context(), "position"));
+    }
     if (templated_) messages_.push_back({{"role", "assistant"}, {"content", streams[0].text}});
     if (options_.json) {
       nlohmann::ordered_json out = to_json(streams[0]);

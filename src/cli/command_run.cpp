@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "base/counted.h"
 #include "base/printable.h"
 #include "cli/chat.h"
 #include "cli/commands.h"
@@ -62,8 +63,8 @@ int continue_prompts(Engine& engine, const TextModel& text, const RunOptions& op
   }
   for (size_t i = 0; i < streams.size(); ++i) {
     if (streams[i].finish_reason != to_string(FinishReason::context)) continue;
-    fmt::print(stderr, "stream {} stopped at the end of its context ({} positions; -c)\n", i + 1,
-               engine.model().context());
+    fmt::print(stderr, "stream {} stopped at the end of its context ({}; -c)\n", i + 1,
+               counted(engine.model().context(), "position"));
   }
   if (!options.json) print_totals(engine, *totals);
   return exit_code;
@@ -82,7 +83,10 @@ int run(Arguments& a) {
   Engine& engine = **loaded;
   const auto text = load_text_model(engine.model());
   if (!text) return failed("run", text.error());
-  if (prompts->texts.empty()) return chat(engine, *text, a.run);
+  if (prompts->texts.empty()) {
+    a.run.exact = false;  // a conversation grows; its last answer is cut, and says so
+    return chat(engine, *text, a.run);
+  }
   InterruptGuard::set(InterruptGuard::Mode::ask);
   return continue_prompts(engine, *text, a.run, prompts->texts);
 }
@@ -115,10 +119,15 @@ void add_run_command(CLI::App& app, int& exit_code) {
                    "Streams that run together; with a single prompt: so many continuations of it")
       ->type_name("N")
       ->check(whole_number(1, kMaxStreams));
-  command->add_option("-n,--tokens", a->run.tokens, "New tokens of each stream, at most")
-      ->type_name("N")
-      ->check(whole_number(1, INT32_MAX))
-      ->capture_default_str();
+  const CLI::Option* tokens =
+      command
+          ->add_option(
+              "-n,--tokens", a->run.tokens,
+              "New tokens of each stream, at most (0: what the context holds); more than fit after a prompt are "
+              "an error, but answers of a chat end with the context")
+          ->type_name("N")
+          ->check(whole_number(0, INT32_MAX))
+          ->capture_default_str();
   command->add_option("--seed", a->seed, "Seed of the sampling; stream i uses seed + i (default: random)")
       ->type_name("S")
       ->check(whole_number(0, INT64_MAX));
@@ -126,7 +135,10 @@ void add_run_command(CLI::App& app, int& exit_code) {
   command->add_flag("--json", a->run.json,
                     "Print tokens, texts and times as JSON at the end; in a chat one line of JSON for every answer");
   add_sampling_flags(*command, a->run.sampling);
-  command->callback([a, &exit_code] { exit_code = run(*a); });
+  command->callback([a, tokens, &exit_code] {
+    a->run.exact = tokens->count() > 0;
+    exit_code = run(*a);
+  });
 }
 
 }  // namespace cohort::cli

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/counted.h"
 #include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/engine_flags.h"
@@ -59,9 +60,9 @@ void print_start(const server::Server& server, const server::ServerOptions& o) {
   const Capacity c = ready->loop->view().capacity;
   const std::string url = fmt::format("http://{}:{}", reachable_host(o.http.host), server.port());
   fmt::print("{} on {}\n", ready->name, engine.description());
-  fmt::print("{} streams, {} positions each; {} KV pages of {} positions ({}), weights {}\n", c.max_streams, c.context,
-             c.pages, c.page_positions, human(static_cast<double>(c.page_bytes) * c.pages),
-             human(static_cast<double>(c.weight_bytes)));
+  fmt::print("{}, {} each; {} of {} ({}), weights {}\n", counted(c.max_streams, "stream"),
+             counted(c.context, "position"), counted(c.pages, "KV page"), counted(c.page_positions, "position"),
+             human(static_cast<double>(c.page_bytes) * c.pages), human(static_cast<double>(c.weight_bytes)));
   if (int64_t{c.pages} * c.page_positions < int64_t{c.max_streams} * c.context) {
     fmt::print("The pages hold {} positions, fewer than all streams may have: then streams wait for each other.\n",
                int64_t{c.pages} * c.page_positions);

@@ -49,30 +49,32 @@ std::string command_names(const CLI::App& app) {
   return names;
 }
 
-/// The environment variable that gave the flag `name` its value; empty when the command line did, or nothing.
-std::string variable_behind(const CLI::App& app, const std::string& name, const std::vector<std::string>& arguments) {
+/// The flag `name` as the command line spells it, or the environment variable that gave it its value; empty when
+/// neither did.
+std::string source_of(const CLI::App& app, const std::string& name, const std::vector<std::string>& arguments) {
   for (const CLI::Option* option : app.get_options()) {
+    if (!option->check_name(name)) continue;
+    for (const std::string& argument : arguments) {
+      const std::string flag = argument.substr(0, argument.find('='));
+      if (flag.starts_with('-') && option->check_name(flag)) return flag;
+    }
     const std::string& variable = option->get_envname();
-    if (variable.empty() || !option->check_name(name) || std::getenv(variable.c_str()) == nullptr) continue;
-    const bool given = std::ranges::any_of(arguments, [&](const std::string& argument) {
-      return argument.starts_with('-') && option->check_name(argument.substr(0, argument.find('=')));
-    });
-    if (!given) return variable;
+    if (!variable.empty() && std::getenv(variable.c_str()) != nullptr) return variable;
   }
   for (const CLI::App* command : commands(app)) {
     if (!command->parsed()) continue;
-    if (std::string variable = variable_behind(*command, name, arguments); !variable.empty()) return variable;
+    if (std::string source = source_of(*command, name, arguments); !source.empty()) return source;
   }
   return {};
 }
 
-/// What is wrong with the command line. A bad value that an environment variable gave is that variable's, not its
-/// flag's.
+/// What is wrong with the command line. A bad value is named by what gave it: the parser knows one name of each flag,
+/// and the flag's where an environment variable is meant.
 int exit_with(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& arguments) {
   const std::string message = error.what();
   if (const size_t colon = message.find(": "); message.starts_with('-') && colon != std::string::npos) {
-    const std::string variable = variable_behind(app, message.substr(0, colon), arguments);
-    if (!variable.empty()) return app.exit(CLI::ValidationError(variable, message.substr(colon + 2)));
+    const std::string source = source_of(app, message.substr(0, colon), arguments);
+    if (!source.empty()) return app.exit(CLI::ValidationError(source, message.substr(colon + 2)));
   }
   return app.exit(error);
 }

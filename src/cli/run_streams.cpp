@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
+#include "base/counted.h"
 #include "base/result.h"
 #include "cli/interrupt.h"
 #include "models/model.h"
@@ -29,6 +30,26 @@ double Totals::experts_per_step() const {
   return experts / static_cast<double>(std::max<int64_t>(decode_steps, 1));
 }
 
+namespace {
+
+/// Tokens that the answer to a prompt of so many may have. Prompts that do not fit are the engine's to refuse.
+Expected<int32_t> new_tokens(const Engine& engine, const RunOptions& options, int64_t prompt, size_t index) {
+  const int64_t context = std::min<int64_t>(engine.model().context(), engine.kv_positions());
+  if (prompt >= context) return std::max(options.tokens, 1);
+  if (options.tokens == 0) return static_cast<int32_t>(context - prompt);
+  if (options.exact && prompt + options.tokens > context) {
+    return fail(
+        ErrorCode::invalid_argument,
+        "prompt {}: {} (-n) after {} are {} positions; the context has {}: lower -n to at most {} (0: what fits), "
+        "or raise -c",
+        index + 1, counted(options.tokens, "new token"), counted(prompt, "prompt token"), prompt + options.tokens,
+        context, context - prompt);
+  }
+  return options.tokens;
+}
+
+}  // namespace
+
 Expected<Totals> run_streams(Engine& engine, const TextModel& text, const RunOptions& options, bool rendered,
                              std::vector<Stream>& streams, const ShowText& show) {
   std::unordered_map<SequenceId, size_t> index;
@@ -40,7 +61,7 @@ Expected<Totals> run_streams(Engine& engine, const TextModel& text, const RunOpt
                                                                             .literal = streams[i].literal}));
     request.sampling = options.sampling;
     request.sampling.seed += i;
-    request.max_tokens = options.tokens;
+    COHORT_ASSIGN(request.max_tokens, new_tokens(engine, options, static_cast<int64_t>(request.prompt.size()), i));
     if (!options.ignore_eos) request.end_tokens = text.end_tokens();
     auto id = engine.submit(std::move(request));
     if (!id) {
@@ -84,8 +105,8 @@ void print_totals(const Engine& engine, const Totals& t) {
     return seconds > 0 ? static_cast<double>(count) / seconds : 0;
   };
   std::fflush(stdout);  // the texts come before their totals, also into one pipe
-  fmt::print(stderr, "prefill {} tokens at {:.0f} tok/s; decode {} tokens at {:.0f} tok/s, {:.1f} rows a step",
-             t.prefill_rows, rate(t.prefill_rows, t.prefill_seconds), t.decode_rows,
+  fmt::print(stderr, "prefill {} at {:.0f} tok/s; decode {} at {:.0f} tok/s, {:.1f} rows a step",
+             counted(t.prefill_rows, "token"), rate(t.prefill_rows, t.prefill_seconds), counted(t.decode_rows, "token"),
              rate(t.decode_rows, t.decode_seconds),
              static_cast<double>(t.decode_rows) / static_cast<double>(std::max<int64_t>(t.decode_steps, 1)));
   if (engine.model().config().experts > 0) {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 
+#include "base/counted.h"
 #include "base/result.h"
 #include "base/thread_team.h"
 #include "engine/backend_choice.h"
@@ -231,18 +232,17 @@ Expected<void> Engine::check(const SequenceRequest& request) const {
     const int32_t trained = impl_->model->config().context;
     const bool more = impl_->model->context() < trained;
     return fail(ErrorCode::capacity,
-                "the prompt has {} tokens; the context of {} positions leaves room for at most {} ({}shorten the "
-                "prompt{})",
-                prompt, impl_->model->context(), impl_->model->context() - 1,
+                "the prompt has {}; the context of {} positions leaves room for at most {} ({}shorten the prompt{})",
+                counted(prompt, "token"), impl_->model->context(), impl_->model->context() - 1,
                 more ? fmt::format("raise it with -c, the model was made for {}; or ", trained) : "",
                 more ? "" : "; the model was made for no more");
   }
   const int64_t positions = std::min<int64_t>(prompt + request.max_tokens, impl_->model->context());
   if (pages_for(positions) > impl_->roster->pages().total()) {
     return fail(ErrorCode::capacity,
-                "{} prompt tokens and {} new ones need {} KV pages of {} positions; there are {} (ask for fewer, or "
-                "raise --kv-positions)",
-                prompt, request.max_tokens, pages_for(positions), kPagePositions, impl_->roster->pages().total());
+                "{} and {} new ones need {} of {} positions; there are {} (ask for fewer, or raise --kv-positions)",
+                counted(prompt, "prompt token"), request.max_tokens, counted(pages_for(positions), "KV page"),
+                kPagePositions, impl_->roster->pages().total());
   }
   for (const int32_t token : request.prompt) {
     if (token < 0 || token >= vocabulary) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/counted.h"
 #include "base/result.h"
 #include "measure/fed_streams.h"
 #include "measure/synth_blocks.h"
@@ -50,7 +51,7 @@ Expected<ExpertBenchReport> bench_experts(const ExpertBenchOptions& options,
   ExpertBenchReport report{options, {}};
   uint64_t seed = 1;
   for (const int32_t tokens : options.tokens) {
-    if (progress) progress(fmt::format("{} tokens", tokens));
+    if (progress) progress(counted(tokens, "token"));
     std::vector<float> x(static_cast<size_t>(tokens * shape.hidden)), y(x.size());
     for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(random_word(7, i) >> 40) * 0x1p-23F - 1.0F;
     const std::vector<float> slots(static_cast<size_t>(tokens * shape.top_k), 1.0F / static_cast<float>(shape.top_k));

@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 
+#include "base/counted.h"
 #include "base/memory.h"
 #include "base/result.h"
 #include "engine/backend_choice.h"
@@ -298,7 +299,7 @@ Expected<ProfileReport> profile_steps(const ProfileOptions& options,
     report.device = device->description();
     report.bandwidth = device->read_bandwidth();
     for (const int32_t count : o.streams) {
-      if (progress) progress(fmt::format("{} streams", count));
+      if (progress) progress(counted(count, "stream"));
       COHORT_ASSIGN(ProfilePoint point, device_point(*device, program, o, report.bandwidth, count, false));
       report.points.push_back(std::move(point));
     }
@@ -325,7 +326,7 @@ Expected<ProfileReport> profile_steps(const ProfileOptions& options,
   report.float_peak = o.float_peak;
   Profiler profiler(o, program, *cpu_backend);
   for (const int32_t count : o.streams) {
-    if (progress) progress(fmt::format("{} streams", count));
+    if (progress) progress(counted(count, "stream"));
     COHORT_ASSIGN(ProfilePoint point, profiler.point(count, false));
     report.points.push_back(std::move(point));
   }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/counted.h"
 #include "base/result.h"
 #include "base/rng.h"
 #include "measure/http_stream.h"
@@ -169,8 +170,8 @@ Expected<std::vector<ServeBenchLevel>> bench_server(const ServeBenchOptions& o,
   for (const int32_t concurrency : o.concurrency) {
     std::vector<Answers> rounds;
     for (int32_t repeat = -1; repeat < o.repeats; ++repeat) {
-      progress(repeat < 0 ? fmt::format("{} clients: warm-up", concurrency)
-                          : fmt::format("{} clients: {} of {}", concurrency, repeat + 1, o.repeats));
+      progress(repeat < 0 ? fmt::format("{}: warm-up", counted(concurrency, "client"))
+                          : fmt::format("{}: {} of {}", counted(concurrency, "client"), repeat + 1, o.repeats));
       std::vector<std::string> bodies;
       for (int32_t i = 0; i < concurrency; ++i) {
         const std::string own = words(++seed, words_for(o.prompt_tokens - o.shared_prefix_tokens));

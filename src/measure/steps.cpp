@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/counted.h"
 #include "base/memory.h"
 #include "base/result.h"
 #include "engine/backend_choice.h"
@@ -69,7 +70,7 @@ Expected<StepsReport> bench_steps(const StepsOptions& options,
   report.weight_bytes = model->weight_bytes();
   const FeedShape shape = {o.prompt_tokens, o.generated_tokens, o.engine.prefill_rows, o.shared_tokens};
   for (const int32_t count : o.streams) {
-    if (progress) progress(fmt::format("{} streams", count));
+    if (progress) progress(counted(count, "stream"));
     StepsPoint point;
     point.streams = count;
     std::vector<double> prefill, decode;

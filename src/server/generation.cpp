@@ -4,6 +4,7 @@
 #include <chrono>
 #include <random>
 
+#include "base/counted.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "models/model.h"
@@ -81,20 +82,19 @@ Expected<void> check_sequences(const GenerationRequest& request, const EngineLoo
 Expected<int32_t> tokens_for(const GenerationRequest& request, int64_t prompt, const Engine& engine) {
   const int64_t context = engine.model().context();
   if (prompt >= context) {
-    return fail(
-        ErrorCode::capacity,
-        "'{}' has {} tokens; the context of {} positions leaves room for at most {}: shorten it, or start the server "
-        "with a larger -c",
-        prompt_field(request), prompt, context, context - 1);
+    return fail(ErrorCode::capacity,
+                "'{}' has {}; the context of {} positions leaves room for at most {}: shorten it, or start the server "
+                "with a larger -c",
+                prompt_field(request), counted(prompt, "token"), context, context - 1);
   }
   const int64_t room = std::min(context, engine.kv_positions()) - prompt;
   if (request.max_tokens) {
     if (*request.max_tokens > context - prompt) {
-      return fail(
-          ErrorCode::capacity,
-          "'max_tokens' of {} and {} prompt tokens are {} positions; the context has {}: lower max_tokens to at most "
-          "{}, or start the server with a larger -c",
-          *request.max_tokens, prompt, prompt + *request.max_tokens, context, context - prompt);
+      return fail(ErrorCode::capacity,
+                  "'max_tokens' of {} and {} are {} positions; the context has {}: lower max_tokens to at most "
+                  "{}, or start the server with a larger -c",
+                  *request.max_tokens, counted(prompt, "prompt token"), prompt + *request.max_tokens, context,
+                  context - prompt);
     }
     return *request.max_tokens;
   }

@@ -45,9 +45,11 @@ TEST(CommandLine, ValuesAreRefusedWithFlagValueAndLimits) {
     return all;
   };
   for (const Case& c : std::vector<Case>{
-           {tiny({"-n", "abc"}), "--tokens: 'abc' is no whole number from 1 to 2147483647"},
-           {tiny({"-n", "99999999999"}), "--tokens: '99999999999' is no whole number from 1 to 2147483647"},
-           {tiny({"-n", "0"}), "--tokens: '0' is no whole number"},
+           {tiny({"-n", "abc"}), "-n: 'abc' is no whole number from 0 to 2147483647"},
+           {tiny({"--tokens", "abc"}), "--tokens: 'abc' is no whole number from 0 to 2147483647"},
+           {tiny({"--tokens=99999999999"}), "--tokens: '99999999999' is no whole number from 0 to 2147483647"},
+           {tiny({"--streams", "0"}), "--streams: '0' is no whole number"},
+           {tiny({"-np", "0"}), "--np: '0' is no whole number"},
            {tiny({"--top-k", "1.5"}), "--top-k: '1.5' is no whole number from 0 to 1073741824"},
            {tiny({"--top-p", "nan"}), "--top-p: 'nan' is no number from 0 to 1"},
            {tiny({"--min-p", "2"}), "--min-p: '2' is no number from 0 to 1"},

@@ -130,10 +130,40 @@ TEST(RunChat, ALineThatDoesNotFitFails) {
 
 // ---- Ctrl-C ----
 
+TEST(RunLength, MoreNewTokensThanFitAreAnErrorWithTheNumbers) {
+  const auto tokens = [](const std::vector<std::string>& flags) {
+    std::vector<std::string> all{"-p", "Hi, Bo", "-c", "32", "--ignore-eos", "--json"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    const Result result = run(tiny(all));
+    EXPECT_EQ(result.code, 0) << result.err;
+    const json out = json::parse(result.out);
+    EXPECT_EQ(out["streams"][0]["tokens"].size() + out["prefill_tokens"].get<size_t>(), 32U)
+        << "nothing else ends this model's text";
+    return std::pair(out["streams"][0]["tokens"].size(), out["streams"][0]["finish_reason"].get<std::string>());
+  };
+  const auto [room, reason] = tokens({"-n", "0"});
+  EXPECT_EQ(reason, "length") << "as many as were asked for";
+  EXPECT_EQ(tokens({"-n", std::to_string(room)}), std::pair(room, std::string("length")));
+  EXPECT_EQ(tokens({}), std::pair(room, std::string("context"))) << "nobody asked for 128";
+  const Result more = run(tiny({"-p", "Hi, Bo", "-c", "32", "-n", std::to_string(room + 1)}));
+  EXPECT_EQ(more.code, 2);
+  EXPECT_EQ(more.out, "");
+  EXPECT_TRUE(says(more.err, "33 positions; the context has 32: lower -n to at most " + std::to_string(room)))
+      << more.err;
+  const Result one = run(tiny({"-p", "Hi, Bo", "-c", "32"}));
+  EXPECT_TRUE(says(one.err, "stream 1 stopped at the end of its context (32 positions; -c)")) << one.err;
+}
+
+TEST(RunChat, AnAnswerThatFillsTheContextSaysSo) {
+  const Result result = run(tiny({"-n", "500", "-c", "32", "--ignore-eos"}), "Hi, Bo\n");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.err, "the answer stopped at the end of the context (32 positions; -c)")) << result.err;
+}
+
 /// A generation that no test waits for: the scalar reference needs minutes to fill this model's context.
 std::vector<std::string> endless(const std::vector<std::string>& more) {
   std::vector<std::string> all{"run", "-m", kDraft.string(), "--backend", "reference", "--threads", "1", "--temp", "0"};
-  all.insert(all.end(), {"-n", "1000000", "--ignore-eos"});
+  all.insert(all.end(), {"-n", "0", "--ignore-eos"});
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }

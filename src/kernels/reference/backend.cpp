@@ -5,6 +5,7 @@
 #include <cstring>
 #include <set>
 
+#include "base/counted.h"
 #include "base/result.h"
 #include "base/thread_team.h"
 #include "kernels/reference/attention.h"
@@ -33,7 +34,7 @@ class ReferenceBackend final : public Backend {
     }
   }
 
-  std::string description() const override { return fmt::format("reference, {} threads", options_.threads); }
+  std::string description() const override { return fmt::format("reference, {}", counted(options_.threads, "thread")); }
 
   Expected<void> allocate_cache(TensorType type, int32_t pages) override {
     COHORT_ASSIGN(cache_, KvCache::create(program_.cache_layers, type, pages));

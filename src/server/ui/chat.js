@@ -1,5 +1,6 @@
 // A conversation, for models with a chat template.
 import {stream} from "./api.js";
+import {GrowingText} from "./frame.js";
 
 const byId = (id) => document.getElementById(id);
 let messages = [];
@@ -20,13 +21,15 @@ async function ask(onError) {
   messages.push({role: "user", content: question});
   add("user", question);
   const item = add("assistant", "…");
-  let text = "";
+  let text = "", shown = null;
   const mine = (aborter = new AbortController());
   try {
     await stream("v1/chat/completions", {messages, temperature: Number(byId("temperature").value)}, (chunk) => {
-      text += chunk.choices[0]?.delta.content ?? "";
-      item.textContent = text;
-      item.scrollIntoView({block: "nearest"});
+      const piece = chunk.choices[0]?.delta.content ?? "";
+      if (!piece) return;
+      text += piece;
+      shown ??= new GrowingText(item, () => item.scrollIntoView({block: "nearest"}));
+      shown.add(piece);
     }, mine.signal);
   } catch (error) {
     if (error.name !== "AbortError") onError(error);

@@ -1,5 +1,6 @@
 // Several continuations side by side.
 import {stream} from "./api.js";
+import {GrowingText} from "./frame.js";
 
 const kPrompts = [
   "It was a dark and stormy night, and",
@@ -39,33 +40,37 @@ export function setCount(count) {
   while (cards.length < count) cards.push(makeCard(cards.length));
 }
 
-/** Shows a piece of text that came for a card. */
-function append(entry, choice, begin) {
-  const now = performance.now();
-  entry.first ??= now;
-  ++entry.tokens;
-  entry.output.textContent += choice.text;
-  const seconds = (now - entry.first) / 1000;
+/** What is below a card's text. */
+function showCounts(entry, begin) {
+  const seconds = (entry.last - entry.first) / 1000;
   const rate = entry.tokens > 1 && seconds > 0 ? `${((entry.tokens - 1) / seconds).toFixed(1)} tok/s` : "";
-  const ended = choice.finish_reason === "stop" ? "  ended" : "";
-  entry.footer.textContent =
-    `${entry.tokens} tokens  ${rate}  first after ${Math.round(entry.first - begin)} ms${ended}`;
-  if (choice.finish_reason) entry.card.classList.remove("live");
+  entry.footer.textContent = `${entry.tokens} token${entry.tokens === 1 ? "" : "s"}  ${rate}  ` +
+    `first after ${Math.round(entry.first - begin)} ms${entry.reason === "stop" ? "  ended" : ""}`;
+  if (entry.reason) entry.card.classList.remove("live");
+}
+
+/** Takes a piece of text that came for a card. */
+function append(entry, choice) {
+  entry.last = performance.now();
+  entry.first ??= entry.last;
+  ++entry.tokens;
+  entry.reason = choice.finish_reason;
+  entry.text.add(choice.text);
 }
 
 /** One request with all beginnings: a browser opens only six connections to a server, and streams would wait for them. */
 export async function startAll() {
   stopAll();
+  const begin = performance.now();
   const mine = (aborter = new AbortController());
   const running = [...cards];
   for (const entry of running) {
-    Object.assign(entry, {tokens: 0, first: undefined});
-    entry.output.textContent = "";
+    Object.assign(entry, {tokens: 0, first: undefined, reason: null});
+    entry.text = new GrowingText(entry.output, () => showCounts(entry, begin));
     entry.footer.textContent = "waiting";
     entry.card.classList.add("live");
   }
   byId("stop").disabled = false;
-  const begin = performance.now();
   try {
     await stream("v1/completions", {
       prompt: running.map((entry) => entry.prompt.value),
@@ -76,7 +81,7 @@ export async function startAll() {
       repeat_penalty: 1.1,
       seed: Number(byId("seed").value),
     }, (chunk) => {
-      for (const choice of chunk.choices) append(running[choice.index], choice, begin);
+      for (const choice of chunk.choices) append(running[choice.index], choice);
     }, mine.signal);
   } catch (error) {
     if (error.name !== "AbortError") throw error;
