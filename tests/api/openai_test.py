@@ -82,27 +82,35 @@ class OpenAiTest(unittest.TestCase):
         self.assertEqual(caught.exception.param, "priority")
         self.assertIn("-1000 to 1000", str(caught.exception))
 
+    @unittest.skipUnless(shutil.which("curl"), "curl is not installed")
     def test_an_urgent_request_overtakes(self):
         process, url = start("-np", "1")
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.terminate)
         client = openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0)
         ended = []
 
-        def ask(name, tokens, priority):
-            client.completions.create(model=self.model, prompt=name, max_tokens=tokens, temperature=0,
+        def ask(name, answers, priority):
+            client.completions.create(model=self.model, prompt=name, max_tokens=400, n=answers, seed=1,
                                       extra_body={"priority": priority, "ignore_eos": True})
             ended.append(name)
 
+        def wait_for(count):
+            while True:
+                stats = json.loads(subprocess.run(["curl", "-sS", url + "/stats"], check=True, capture_output=True).stdout)
+                if stats["running"] + stats["waiting"] >= count:
+                    return
+                time.sleep(0.01)
+
         threads = []
-        for name, tokens, priority in (("long", 900, 2), ("later", 50, 2), ("urgent", 20, 0)):
-            threads.append(threading.Thread(target=ask, args=(name, tokens, priority)))
+        for name, answers, priority in (("long", 40, 2), ("later", 1, 2), ("urgent", 1, 0)):
+            threads.append(threading.Thread(target=ask, args=(name, answers, priority)))
             threads[-1].start()
-            time.sleep(0.05)
+            wait_for(20 if name == "long" else 1)
         for thread in threads:
             thread.join()
         self.assertEqual(ended, ["urgent", "long", "later"])
-        process.terminate()
-        self.assertEqual(process.wait(20), 0)
-        process.stdout.close()
 
     def test_chat(self):
         props = json.loads(self.curl("/props", "-H", "Authorization: Bearer secret"))
