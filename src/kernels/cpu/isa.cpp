@@ -100,7 +100,7 @@ std::string_view isa_name(Isa isa) {
 
 bool has_avx512_vbmi() {
 #if defined(__x86_64__)
-  static const bool found = has_isa(Isa::avx512) && has(leaf(7).c, {1});
+  static const bool found = has_isa(Isa::avx512) && has(leaf(7).c, {1 /* vbmi */, 8 /* gfni */});
   return found;
 #else
   return false;

@@ -56,6 +56,8 @@ struct LinearKernels {
   /// Rule 2: x [blocks * 32] becomes row `row` of the chunk, with every kind of sum the chunk has.
   void (*quantise)(const float* x, int64_t blocks, const ActivationChunk& chunk, int32_t row);
   void (*combine)(const CombineCall& call);
+  /// Blocks of FP8 weights (fp8_e4m3: f32 scale, 32 bytes) to f32. [blocks * 32]
+  void (*decode_fp8)(const std::byte* from, int64_t blocks, float* out);
 };
 
 /// The table of `isa`, which must be one of available_isas().

@@ -56,7 +56,8 @@ constexpr LinearKernels make_kernels(std::integer_sequence<int, kLayout...>) {
           [](const float* x, int64_t blocks, const ActivationChunk& chunk, int32_t row) {
             kAvx512Kernels.quantise(x, blocks, chunk, row);
           },
-          [](const CombineCall& call) { kAvx512Kernels.combine(call); }};
+          [](const CombineCall& call) { kAvx512Kernels.combine(call); },
+          [](const std::byte* from, int64_t blocks, float* out) { kAvx512Kernels.decode_fp8(from, blocks, out); }};
 }
 
 }  // namespace

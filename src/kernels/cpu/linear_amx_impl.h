@@ -219,7 +219,7 @@ class AmxTile {
   int32_t group_blocks_;  // of all groups of a segment but the last
   const int8_t bias_;
   const Quants decoder_{};
-  TilePrefetcher prefetcher_;
+  TilePrefetcher<> prefetcher_;
   alignas(64) int8_t weights_[2][kGroupBlocks][8][64];
   alignas(64) int32_t sums_[2][kGroupBlocks][kParts][kChunkRows][16];
   __m512 acc_[kChunkRows];

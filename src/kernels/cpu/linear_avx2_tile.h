@@ -257,7 +257,7 @@ void half_rows(const TileCall& call, int half, int32_t first, int32_t pass, int3
   const std::byte* quants = call.tile + shape.scale_bytes;
   const int32_t per_segment = shape.blocks / shape.segments;
   __m256 waiting[6][kRows];  // finished segments, as the carries of a binary counter
-  TilePrefetcher prefetcher(call, pass, passes);
+  TilePrefetcher<> prefetcher(call, pass, passes);
   const Quants decoder;
   const int8_t* activations = activations_for<Quants>(x);
   int64_t block = 0;

@@ -197,6 +197,33 @@ constexpr void add_grids(TileKernel* entries, std::integer_sequence<int, kIndex.
   ((entries[kIndex] = grid_tile<kIndex>), ...);
 }
 
+/// Codes of two bits are cut out by GFNI where it exists.
+template <int kIndex>
+void two_bit_tile(const TileCall& call) {
+  (has_avx512_vbmi() ? kAvx512TwoBitTiles : kAvx512LowbitTiles + kFirstTwoBit - kFirstLowbit)[kIndex](call);
+}
+
+template <int... kIndex>
+constexpr void add_two_bits(TileKernel* entries, std::integer_sequence<int, kIndex...>) {
+  ((entries[kIndex] = two_bit_tile<kIndex>), ...);
+}
+
+/// The bits of E4M3 are an f16 that is 2^8 times too small, but for its NaN.
+void decode_fp8(const std::byte* from, int64_t blocks, float* out) {
+  const __m256i digits = _mm256_set1_epi16(static_cast<int16_t>(0xbf80)), nan = _mm256_set1_epi16(0x3f80);
+  for (int64_t b = 0; b < blocks; ++b, from += 36, out += kBlockValues) {
+    const __m512 d = _mm512_set1_ps(*reinterpret_cast<const float*>(from));
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; ++h) {
+      const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 4 + 16 * h));
+      const __m256i half = _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7), digits);
+      const __mmask16 numbers = _mm256_cmpneq_epi16_mask(_mm256_and_si256(half, nan), nan);
+      const __m512 value = _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(256.0F));
+      _mm512_storeu_ps(out + 16 * h, _mm512_mask_mul_ps(_mm512_set1_ps(__builtin_nanf("")), numbers, value, d));
+    }
+  }
+}
+
 constexpr LinearKernels make_kernels() {
   LinearKernels kernels{
       {tile_all<Nibbles, One<kNeg8>>, tile_all<Nibbles, OneMin>, tile_all<FiveBits, One<kNeg16>>,
@@ -204,8 +231,10 @@ constexpr LinearKernels make_kernels() {
        tile_all<SixBits, KSixteen<kNeg32Low, kNeg32High>>, tile_all<Bytes, Affine>},
       float_rows,
       quantise,
-      combine};
+      combine,
+      decode_fp8};
   forward_to<kAvx512LowbitTiles>(kernels.tile + kFirstLowbit, std::make_integer_sequence<int, kLowbitLayouts>());
+  add_two_bits(kernels.tile + kFirstTwoBit, std::make_integer_sequence<int, kTwoBitLayouts>());
   add_grids(kernels.tile + kFirstGrid, std::make_integer_sequence<int, kGridLayouts>());
   return kernels;
 }

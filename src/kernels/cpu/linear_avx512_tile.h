@@ -16,8 +16,10 @@ namespace {
 
 // --- dot products of a row's block with the eight vectors -------------------------------------------------------
 
+/// An instruction with its broadcast: compilers make two of the intrinsics, which fill the reorder buffer sooner.
 COHORT_INLINE __m512i step(__m512i acc, __m512i w, const int8_t* q) {
-  return _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(*reinterpret_cast<const int32_t*>(q)));
+  asm("vpdpbusd %1%{1to16%}, %2, %0" : "+v"(acc) : "m"(*reinterpret_cast<const int32_t*>(q)), "v"(w));
+  return acc;
 }
 
 /// Adds the dot products of kVectors vectors (4 values each) of N rows to t. Rows are interleaved because a chain of
@@ -96,6 +98,12 @@ COHORT_INLINE void add_rows(__m512* acc, const Scales& s, const __m512i* w, cons
 
 // --- the walk over K --------------------------------------------------------------------------------------------
 
+/// Blocks of many bytes need more lines on their way than the first cache has buffers for.
+template <class Quants>
+constexpr int prefetch_hint() {
+  return Quants::kBytes >= 256 ? 2 : 3;
+}
+
 /// Rows first .. first + kRows of the chunk: pass `pass` of `passes` over the tile.
 template <class Quants, class Scales, int kRows>
 void tile_rows(const TileCall& call, int32_t first, int32_t pass, int32_t passes) {
@@ -106,7 +114,7 @@ void tile_rows(const TileCall& call, int32_t first, int32_t pass, int32_t passes
   const int32_t per_segment = shape.blocks / shape.segments;
   // Finished segments wait here for their neighbour, as the carries of a binary counter.
   __m512 waiting[6][kRows];
-  TilePrefetcher prefetcher(call, pass, passes);
+  TilePrefetcher<prefetch_hint<Quants>()> prefetcher(call, pass, passes);
   const Quants decoder;
   Scales s;
   const int8_t* activations = activations_for<Quants>(x);
@@ -116,13 +124,14 @@ void tile_rows(const TileCall& call, int32_t first, int32_t pass, int32_t passes
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) acc[r] = _mm512_setzero_ps();
     for (int32_t i = 0; i < per_segment; ++i, ++block) {
-      prefetcher.advance();
       __m512i w[8];
       decoder.decode(quants + block * Quants::kBytes, w);
       load_scales(s, scales, block, block == 0);
       const int64_t at = block * x.rows + first;
       const int8_t* q = activations + at * kBlockValues;
       add_rows<kRows>(acc, s, w, q, x, at);
+      // A prefetch that waits for a line buffer holds up the loads behind it: those of the block are before it.
+      prefetcher.advance();
     }
     int level = 0;
     for (int32_t carry = segment; (carry & 1) != 0; carry >>= 1, ++level) {
@@ -185,7 +194,7 @@ void tile_runs(const TileCall& call) {
   const auto first_rows = run_kernel<Scales>(half), other_rows = run_kernel<Scales>(x.rows - half);
   const int8_t* activations = activations_for<Quants>(x);
   const Quants decoder;
-  TilePrefetcher prefetcher(call);
+  TilePrefetcher<prefetch_hint<Quants>()> prefetcher(call);
   __m512 waiting[6][kChunkRows];  // finished segments, as the carries of a binary counter
   __m512i w[kRunBlocks][8];
   int64_t block = 0;

@@ -12,7 +12,11 @@ using TileKernel = void (*)(const TileCall& call);
 /// By layout, from kFirstLowbit on.
 extern const TileKernel kAvx512LowbitTiles[kLowbitLayouts], kAvx2LowbitTiles[kLowbitLayouts];
 extern const TileKernel kNeonLowbitTiles[kLowbitLayouts];
-/// By layout, from kFirstGrid on. The AVX-512 ones need VBMI as well.
+/// From q2_0 on those with codes of two bits (and a third one elsewhere). They need VBMI and GFNI as well.
+inline constexpr int kFirstTwoBit = static_cast<int>(Layout::q2_0);
+inline constexpr int kTwoBitLayouts = static_cast<int>(Layout::q3_k) + 1 - kFirstTwoBit;
+extern const TileKernel kAvx512TwoBitTiles[kTwoBitLayouts];
+/// By layout, from kFirstGrid on. The AVX-512 ones need VBMI as well (has_avx512_vbmi()).
 extern const TileKernel kAvx512GridTiles[kGridLayouts], kAvx2GridTiles[kGridLayouts], kNeonGridTiles[kGridLayouts];
 
 // Entries of a table that call those of another file's. In an anonymous namespace, because files that are compiled for

@@ -28,8 +28,14 @@ struct TwoBits {
       const __m512i v = load_bytes(p + 64 * h);
       w[4 * h] = _mm512_and_si512(v, three);
 #pragma GCC unroll 3
-      for (int c = 1; c < 4; ++c)
+      for (int c = 1; c < 4; ++c) {
+#ifdef __GFNI__  // bits 2c and 2c + 1 in one operation
+        const auto bits = static_cast<long long>(uint64_t{1} << (56 + 2 * c) | uint64_t{2} << (48 + 2 * c));
+        w[4 * h + c] = _mm512_gf2p8affine_epi64_epi8(v, _mm512_set1_epi64(bits), 0);
+#else
         w[4 * h + c] = _mm512_and_si512(_mm512_srli_epi16(v, static_cast<unsigned>(2 * c)), three);
+#endif
+      }
     }
   }
 };

@@ -131,13 +131,35 @@ void combine(const CombineCall& call) {
   }
 }
 
+/// The bits of E4M3 are an f16 that is 2^8 times too small, but for its NaN.
+void decode_fp8(const std::byte* from, int64_t blocks, float* out) {
+  const int16x8_t digits = vdupq_n_s16(static_cast<int16_t>(0xbf80)), nan = vdupq_n_s16(0x3f80);
+  for (int64_t b = 0; b < blocks; ++b, from += 36, out += kBlockValues) {
+    const float d = *reinterpret_cast<const float*>(from);
+    for (int h = 0; h < 4; ++h) {
+      const int8x8_t bytes = vld1_s8(reinterpret_cast<const int8_t*>(from + 4 + 8 * h));
+      const int16x8_t half = vandq_s16(vshlq_n_s16(vmovl_s8(bytes), 7), digits);
+      const int16x8_t none = vreinterpretq_s16_u16(vceqq_s16(vandq_s16(half, nan), nan));
+      const float16x8_t small = vreinterpretq_f16_s16(half);
+      const auto put = [&](float32x4_t value, int16x4_t is_nan, float* to) {
+        // All bits set are a NaN.
+        const int32x4_t bits = vreinterpretq_s32_f32(vmulq_n_f32(vmulq_n_f32(value, 256.0F), d));
+        vst1q_f32(to, vreinterpretq_f32_s32(vorrq_s32(bits, vmovl_s16(is_nan))));
+      };
+      put(vcvt_f32_f16(vget_low_f16(small)), vget_low_s16(none), out + 8 * h);
+      put(vcvt_f32_f16(vget_high_f16(small)), vget_high_s16(none), out + 8 * h + 4);
+    }
+  }
+}
+
 constexpr LinearKernels make_kernels() {
   LinearKernels kernels{{tile_all<Nibbles, One<>>, tile_all<Nibbles, OneMin>, tile_all<FiveBits, One<>>,
                          tile_all<FiveBits, OneMin>, tile_all<Bytes, One<>>, tile_all<Nibbles, KMin>,
                          tile_all<FiveBits, KMin>, tile_all<SixBits, KSixteen>, tile_all<Bytes, Affine>},
                         float_rows,
                         quantise,
-                        combine};
+                        combine,
+                        decode_fp8};
   forward_to<kNeonLowbitTiles>(kernels.tile + kFirstLowbit, std::make_integer_sequence<int, kLowbitLayouts>());
   forward_to<kNeonGridTiles>(kernels.tile + kFirstGrid, std::make_integer_sequence<int, kGridLayouts>());
   return kernels;

@@ -193,7 +193,7 @@ void quarter_rows(const TileCall& call, int quarter, int32_t first, int32_t pass
   const int32_t per_segment = shape.blocks / shape.segments;
   const int8x16_t bias = vdupq_n_s8(static_cast<int8_t>(layout_info(shape.layout).bias));
   float32x4_t waiting[6][kRows];  // finished segments, as the carries of a binary counter
-  TilePrefetcher prefetcher(call, pass, passes);
+  TilePrefetcher<> prefetcher(call, pass, passes);
   int64_t block = 0;
   for (int32_t segment = 0; segment < shape.segments; ++segment) {
     float32x4_t acc[kRows];

@@ -112,6 +112,10 @@ void combine_scalar(const CombineCall& call) {
   }
 }
 
+void decode_fp8_scalar(const std::byte* from, int64_t blocks, float* out) {
+  decode_row(TensorType::fp8_e4m3, from, out, blocks * kBlockValues);
+}
+
 }  // namespace
 
 constinit const LinearKernels kScalarKernels = [] {
@@ -120,6 +124,7 @@ constinit const LinearKernels kScalarKernels = [] {
   kernels.float_rows = float_rows_scalar;
   kernels.quantise = quantise_scalar;
   kernels.combine = combine_scalar;
+  kernels.decode_fp8 = decode_fp8_scalar;
   return kernels;
 }();
 

@@ -123,6 +123,28 @@ TEST(cpu_linear, affine_weights_of_checkpoints_equal_the_reference) {
   }
 }
 
+TEST(cpu_linear, decoding_fp8_equals_the_reference) {
+  auto owned = cohort::testing::random_bytes_weight(TensorType::fp8_e4m3, 1, 32 * 512, 8);
+  for (uint32_t b = 0; b < 512; ++b) {  // all bytes with scales of every size, subnormal ones, NaN and infinity
+    std::byte* block = owned.data.data() + size_t{36} * b;
+    if (b < 256) {
+      const float d = std::ldexp(1.0F + 0.5F * cohort::testing::random_float(3, b), static_cast<int>(b) - 148);
+      std::memcpy(block, &d, 4);
+    }
+    for (uint32_t j = 0; j < 32; ++j) block[4 + j] = static_cast<std::byte>(32 * b + j);
+  }
+  std::vector<float> expected(size_t{32} * 512);
+  decode_row(TensorType::fp8_e4m3, owned.data.data(), expected.data(), 32 * 512);
+  for (Isa isa : available_isas()) {
+    std::vector<float> out(expected.size());
+    linear_kernels(isa).decode_fp8(owned.data.data(), 512, out.data());
+    for (size_t i = 0; i < out.size(); ++i) {
+      if (std::isnan(expected[i]) && std::isnan(out[i])) continue;
+      ASSERT_EQ(std::bit_cast<uint32_t>(out[i]), std::bit_cast<uint32_t>(expected[i])) << isa_name(isa) << " at " << i;
+    }
+  }
+}
+
 TEST(cpu_linear, float_rows_equal_the_reference) {
   for (TensorType type : {TensorType::f32, TensorType::f16, TensorType::bf16}) {
     for (const Shape& shape : {Shape{16, 2048}, Shape{7, 77}, Shape{9, 16}, Shape{3, 5}}) {
