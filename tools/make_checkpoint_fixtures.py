@@ -61,24 +61,27 @@ def save(folder, config, tensors, expected):
     write_safetensors(folder / "expected.safetensors", {k: array(v, "F32") for k, v in expected.items()})
 
 
-def gptq(root, rng, bits, group, version, symmetric):
+def gptq(root, rng, bits, group, version, symmetric, ordered=False):
     size = group if group > 0 else COLS
     groups = COLS // size
     codes = rng.integers(0, 1 << bits, (ROWS, COLS))
     scales = (rng.standard_normal((groups, ROWS)) * 0.01).astype(np.float16)
     zeros = np.full((groups, ROWS), 1 << (bits - 1)) if symmetric else rng.integers(1, 1 << bits, (groups, ROWS))
     stored = zeros - 1 if version == "gptq" else zeros
-    name = f"gptq{bits}_{'sym' if symmetric else 'asym'}_{version}"
-    wide = lambda x: np.repeat(x.T, size, axis=1)
+    name = f"gptq{bits}_{'sym' if symmetric else 'asym'}_{version}" + ("_order" if ordered else "")
+    group_of = np.arange(COLS) // size
+    if ordered:
+        rng.shuffle(group_of)
+    wide = lambda x: x.T[:, group_of]
     expected = wide(scales.astype(np.float32)) * (codes - wide(zeros)).astype(np.float32)
     tensors = {
         "w.qweight": array(pack_along(codes.T, bits, 0), "I32"),
         "w.qzeros": array(pack_along(stored, bits, 1), "I32"),
         "w.scales": array(scales, "F16"),
-        "w.g_idx": array(np.arange(COLS) // size, "I32"),
+        "w.g_idx": array(group_of, "I32"),
     }
     config = {"quantization_config": {"quant_method": "gptq", "bits": bits, "group_size": group, "sym": symmetric,
-                                      "desc_act": False, "checkpoint_format": version}}
+                                      "desc_act": ordered, "checkpoint_format": version}}
     save(root / name, config, tensors, {"w": expected})
 
 
@@ -104,26 +107,33 @@ def awq(root, rng):
     save(root / "awq", config, tensors, {"w": expected})
 
 
-def compressed(root, rng, bits, symmetric, channel):
+def compressed(root, rng, bits, symmetric, channel, ordered=False):
     size = COLS if channel else 128
     groups = COLS // size
     codes = rng.integers(0, 1 << bits, (ROWS, COLS))  # plus 2^(bits-1)
     scales = bf16(rng.standard_normal((ROWS, groups)) * 0.01)
     zeros = rng.integers(0, 1 << bits, (ROWS, groups))  # plus 2^(bits-1)
     half = 1 << (bits - 1)
-    wide = lambda x: np.repeat(x, size, axis=1)
+    group_of = np.arange(COLS) // size
+    if ordered:
+        rng.shuffle(group_of)
+    wide = lambda x: x[:, group_of]
     points = np.full((ROWS, groups), half) if symmetric else zeros
     expected = wide(scales) * (codes - wide(points)).astype(np.float32)
     tensors = {"w.weight_packed": array(pack_along(codes, bits, 1), "I32"), "w.weight_scale": array(scales, "BF16"),
                "w.weight_shape": array([ROWS, COLS], "I64")}
     if not symmetric:
         tensors["w.weight_zero_point"] = array(pack_along(np.pad(zeros, ((0, -ROWS % (32 // bits)), (0, 0))), bits, 0), "I32")
+    if ordered:
+        tensors["w.weight_g_idx"] = array(group_of, "I32")
     weights = {"num_bits": bits, "type": "int", "symmetric": symmetric, "strategy": "channel" if channel else "group",
                "group_size": None if channel else size}
+    if ordered:
+        weights["actorder"] = "group"
     config = {"quantization_config": {"quant_method": "compressed-tensors", "format": "pack-quantized",
                                       "config_groups": {"group_0": {"weights": weights, "targets": ["Linear"]}},
                                       "ignore": ["lm_head"]}}
-    name = f"compressed{bits}_{'sym' if symmetric else 'asym'}{'_channel' if channel else ''}"
+    name = f"compressed{bits}_{'sym' if symmetric else 'asym'}{'_channel' if channel else ''}{'_order' if ordered else ''}"
     save(root / name, config, tensors, {"w": expected})
 
 
@@ -261,6 +271,35 @@ def fp8_model(source, folder):
     write_safetensors(folder / "model.safetensors", tensors)
 
 
+def gptq_order_model(source, folder):
+    """The golden model qwen3_moe as GPTQ with desc_act stores it: 4 bits, groups of 32 columns that lie anywhere."""
+    config = json.loads((source / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": False, "desc_act": True,
+                                     "checkpoint_format": "gptq_v2"}
+    rng = np.random.default_rng(3)
+    tensors = {}
+    for name, w in sorted(read_safetensors(source / "model.safetensors").items()):
+        if not name.endswith("_proj.weight"):
+            tensors[name] = array(w, "BF16")
+            continue
+        groups = w.shape[1] // 32
+        group_of = np.arange(w.shape[1]) // 32
+        rng.shuffle(group_of)
+        least = np.stack([w[:, group_of == g].min(1) for g in range(groups)])
+        most = np.stack([w[:, group_of == g].max(1) for g in range(groups)])
+        scales = (np.maximum(most - least, 1e-6) / 15).astype(np.float16)
+        zeros = np.clip(np.rint(-least / scales), 0, 15).astype(np.int64)
+        codes = np.clip(np.rint(w / scales.T[:, group_of]) + zeros.T[:, group_of], 0, 15).astype(np.int64)
+        module = name[: -len(".weight")]
+        tensors[f"{module}.qweight"] = array(pack_along(codes.T, 4, 0), "I32")
+        tensors[f"{module}.qzeros"] = array(pack_along(zeros, 4, 1), "I32")
+        tensors[f"{module}.scales"] = array(scales, "F16")
+        tensors[f"{module}.g_idx"] = array(group_of, "I32")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    write_safetensors(folder / "model.safetensors", tensors)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=pathlib.Path)
@@ -280,7 +319,12 @@ def main():
             compressed(args.folder, rng, bits, symmetric, False)
     compressed(args.folder, rng, 4, True, True)
     fp8(args.folder, rng)
+    rng = np.random.default_rng(2)
+    gptq(args.folder, rng, 4, 64, "gptq", False, True)
+    gptq(args.folder, rng, 8, 128, "gptq_v2", True, True)
+    compressed(args.folder, rng, 4, False, False, True)
     fp8_model(args.folder.parent / "models/qwen3_moe", args.folder / "fp8_qwen3_moe")
+    gptq_order_model(args.folder.parent / "models/qwen3_moe", args.folder / "gptq_order_qwen3_moe")
     if args.mlx:
         mlx(args.folder)
         mlx_model(args.folder.parent / "models/qwen3_moe", args.folder / "mlx_qwen3_moe")

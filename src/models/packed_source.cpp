@@ -161,17 +161,24 @@ Expected<void> expect(const TensorInfo& tensor, const Shape& shape, std::initial
               safetensors::dtype_name(tensor.dtype), why);
 }
 
-/// Groups must lie side by side: activation order scatters them.
-Expected<void> check_order(const TensorInfo& order, int64_t cols, int64_t group) {
+/// The group of each column, or nothing where groups lie side by side. compressed-tensors leaves -1 where it does not
+/// order.
+Expected<std::vector<int32_t>> read_order(const TensorInfo& order, int64_t cols, int64_t group, bool may_be_unset) {
   COHORT_TRY(expect(order, {cols}, {DType::i32}, "a group for every column"));
+  std::vector<int32_t> groups(static_cast<size_t>(cols));
+  bool scattered = false;
   for (int64_t c = 0; c < cols; ++c) {
-    if (load_word(order.data, c) == static_cast<uint32_t>(c / group)) continue;
-    return fail(ErrorCode::unsupported,
-                "tensor '{}' puts column {} into group {} instead of {}: checkpoints with activation order (desc_act) "
-                "cannot be run",
-                order.name, c, load_word(order.data, c), c / group);
+    const auto g = static_cast<int32_t>(load_word(order.data, c));
+    if (g == -1 && may_be_unset) return std::vector<int32_t>{};
+    if (g < 0 || g >= cols / group) {
+      return fail(ErrorCode::corrupt, "tensor '{}' puts column {} into group {}; there are groups 0 to {}", order.name,
+                  c, g, cols / group - 1);
+    }
+    scattered |= g != c / group;
+    groups[static_cast<size_t>(c)] = g;
   }
-  return {};
+  if (!scattered) groups.clear();
+  return groups;
 }
 
 }  // namespace
@@ -228,7 +235,6 @@ Expected<std::unique_ptr<PackedSource>> make_packed_source(QuantMethod method, c
       COHORT_TRY(expect(*tensors.weight, {words, rows}, {DType::i32}, why));
       COHORT_TRY(expect(*tensors.scales, {groups, rows}, floats, why));
       COHORT_TRY(expect(*tensors.zeros, {groups, rows * rule.bits / 32}, {DType::i32}, why));
-      if (tensors.order != nullptr) COHORT_TRY(check_order(*tensors.order, cols, group));
       source = std::make_unique<GptqSource>(tensors, zeros_less_one);
       break;
     case QuantMethod::awq:
@@ -241,6 +247,9 @@ Expected<std::unique_ptr<PackedSource>> make_packed_source(QuantMethod method, c
       break;
     default:
       return fail(ErrorCode::internal, "'{}': {} has no packed integers", module, huggingface::method_name(method));
+  }
+  if (tensors.order != nullptr) {
+    COHORT_ASSIGN(source->group_of, read_order(*tensors.order, cols, group, method == QuantMethod::compressed_tensors));
   }
   source->rows = rows;
   source->cols = cols;

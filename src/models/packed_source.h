@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cohort/error.h"
 #include "formats/huggingface/quantisation.h"
@@ -16,7 +17,7 @@ struct PackedTensors {
   const safetensors::TensorInfo* weight = nullptr;
   const safetensors::TensorInfo* scales = nullptr;
   const safetensors::TensorInfo* zeros = nullptr;  // or MLX's biases
-  const safetensors::TensorInfo* order = nullptr;  // g_idx
+  const safetensors::TensorInfo* order = nullptr;  // the group of each column: g_idx
 };
 
 /// A matrix [rows, cols] whose value (r, c) is scale * (code - zero), or scale * code + offset when has_offset().
@@ -33,6 +34,9 @@ class PackedSource {
   const PackedTensors tensors;
   int64_t rows = 0, cols = 0, group = 0;
   int bits = 0;
+  /// The group of each column where activation order (desc_act) has scattered the groups; else empty, and the groups
+  /// lie side by side.
+  std::vector<int32_t> group_of;
   std::string name;  // of the module, for messages
 };
 

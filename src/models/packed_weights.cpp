@@ -125,6 +125,23 @@ void put_rows(TensorType type, bool has_offset, const PackedSource& source, Thre
   });
 }
 
+/// All rows of a source whose groups are scattered over the columns: the values themselves.
+void put_values(const PackedSource& source, ThreadTeam& team, std::byte* out) {
+  team.run(source.rows, [&](int64_t row, int) {
+    const auto cols = static_cast<size_t>(source.cols), count = cols / static_cast<size_t>(source.group);
+    std::vector<float> scale(count), zero(count), values(cols);
+    std::vector<uint8_t> codes(cols);
+    source.groups(row, scale.data(), zero.data());
+    source.codes(row, codes.data());
+    for (size_t c = 0; c < cols; ++c) {
+      const auto g =
+          source.group_of.empty() ? c / static_cast<size_t>(source.group) : static_cast<size_t>(source.group_of[c]);
+      values[c] = scale[g] * (static_cast<float>(codes[c]) - zero[g]);
+    }
+    std::memcpy(out + static_cast<size_t>(row) * cols * sizeof(float), values.data(), cols * sizeof(float));
+  });
+}
+
 /// The file still has what was read.
 void release(std::initializer_list<const TensorInfo*> tensors) {
   const FileMaps maps;
@@ -191,6 +208,7 @@ Expected<std::vector<std::unique_ptr<PackedSource>>> PackedWeights::sources(cons
         if (const TensorInfo* tensor = folder_.find(module + optional)) used.insert(tensor);
       }
       t.zeros = folder_.find(module + ".weight_zero_point");
+      t.order = folder_.find(module + ".weight_g_idx");
       break;
     }
     default: {
@@ -268,14 +286,19 @@ Expected<void> PackedWeights::repack(std::vector<std::unique_ptr<PackedSource>> 
   }
   for (const Needs& some : needs) needs.front().add(some);
   const bool has_offset = sources.front()->has_offset();
-  weight.type = choose_type(needs.front(), bits, has_offset);
+  const bool scattered = std::ranges::any_of(sources, [](const auto& source) { return !source->group_of.empty(); });
+  weight.type = scattered ? TensorType::f32 : choose_type(needs.front(), bits, has_offset);
   const auto count = static_cast<int64_t>(sources.size());
   return add_slices(weight, count,
                     [this, type = weight.type, has_offset,
                      shared = std::make_shared<const std::vector<std::unique_ptr<PackedSource>>>(std::move(sources))](
                         std::byte* first, size_t stride) {
                       for (const auto& source : *shared) {
-                        put_rows(type, has_offset, *source, team_, first);
+                        if (type == TensorType::f32) {
+                          put_values(*source, team_, first);
+                        } else {
+                          put_rows(type, has_offset, *source, team_, first);
+                        }
                         first += stride;
                       }
                       for (const auto& source : *shared)

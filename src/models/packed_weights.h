@@ -7,6 +7,7 @@
 //   otherwise Affine8 (f32 scale and offset, int8 codes); with 8 bits the code is q - 128 and the offset b + 128 s,
 //   which
 //           is exact in f32 but for groups whose b is thousands of times larger or smaller than 128 s
+//   with activation order (desc_act), which scatters the columns of a group: F32, s * (q - z) of each column's group
 //   MXFP4 with another order of nibbles; FP8 values beside the scale of their block
 #pragma once
 

@@ -88,6 +88,8 @@ TEST(PackedWeights, IntegersWithZeroPointsAreExact) {
       {"compressed4_sym", TensorType::q4_0},         {"compressed4_asym", TensorType::q5_0},
       {"compressed8_sym", TensorType::q8_0},         {"compressed8_asym", TensorType::affine8},
       {"compressed4_sym_channel", TensorType::q4_0}, {"fp8", TensorType::fp8_e4m3},
+      {"gptq4_asym_gptq_order", TensorType::f32},    {"gptq8_sym_gptq_v2_order", TensorType::f32},
+      {"compressed4_asym_order", TensorType::f32},
   };
   for (const auto& [name, type] : folders) {
     const auto types = expect_values(kFixtures / name, 0);
@@ -164,6 +166,10 @@ TEST(PackedWeights, AnFp8FolderRuns) {
   expect_runs("fp8_qwen3_moe", 0.001, 0.2);
 }
 
+TEST(PackedWeights, AGptqFolderWithActivationOrderRuns) {
+  expect_runs("gptq_order_qwen3_moe", 0.001, 0.7);
+}
+
 class BadFolderTest : public ::testing::Test {
  protected:
   /// The message of loading module w of a fixture after its config was edited.
@@ -198,6 +204,7 @@ TEST_F(BadFolderTest, ErrorsNameWhatIsWrong) {
   EXPECT_TRUE(contains(message("gptq4_sym_gptq", [&](auto& c) { c[key]["bits"] = 7; }), "7 bits"));
   EXPECT_TRUE(contains(message("gptq4_sym_gptq", [&](auto& c) { c[key]["bits"] = 8; }), "[64, 32]"));
   EXPECT_TRUE(contains(message("gptq4_sym_gptq", [&](auto& c) { c[key]["group_size"] = 128; }), "[2, 32]"));
+  EXPECT_TRUE(contains(message("gptq4_asym_gptq_order", [&](auto& c) { c[key]["group_size"] = 128; }), "[2, 32]"));
   EXPECT_TRUE(contains(message("compressed4_sym", [&](auto& c) { c[key]["format"] = "marlin-24"; }), "marlin-24"));
   EXPECT_TRUE(contains(message("fp8", [&](auto& c) { c[key].erase("weight_block_size"); }), "weight_block_size"));
   EXPECT_TRUE(contains(message("fp8", [&](auto& c) { c[key]["weight_block_size"] = {64, 128}; }), "64 x 128"));

@@ -120,7 +120,6 @@ Expected<CheckpointQuantisation> read_compressed(const JsonObject& object, const
   COHORT_ASSIGN(const int64_t bits, weights.get_int("num_bits"));
   COHORT_ASSIGN(const std::string type, weights.get_string("type", "int"));
   COHORT_ASSIGN(const std::string strategy, weights.get_string("strategy", "group"));
-  COHORT_ASSIGN(const std::string order, weights.get_string("actorder", ""));
   if (type != "int" || (bits != 4 && bits != 8)) {
     return fail(ErrorCode::unsupported, "{}: {} bits of type {}; int with 4 or 8 bits can be run", weights.where(),
                 bits, type);
@@ -128,12 +127,6 @@ Expected<CheckpointQuantisation> read_compressed(const JsonObject& object, const
   if (strategy != "group" && strategy != "channel") {
     return fail(ErrorCode::unsupported, "{}: the strategy '{}' is not known; group and channel are", weights.where(),
                 strategy);
-  }
-  if (order == "group" || order == "dynamic") {
-    return fail(ErrorCode::unsupported,
-                "{}: actorder '{}' scatters groups over the columns; only 'weight' or none can "
-                "be run",
-                weights.where(), order);
   }
   COHORT_ASSIGN(const int64_t size, weights.get_int("group_size", 0));
   COHORT_ASSIGN(q.rule, make_rule(weights.where(), bits, strategy == "channel" ? 0 : size, true));

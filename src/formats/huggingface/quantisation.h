@@ -37,8 +37,7 @@ struct CheckpointQuantisation {
 };
 
 /// Reads the keys "quantization" and "quantization_config". corrupt: both are there and differ, a key is missing or has
-/// another type; unsupported: a method, format or number of bits that this build does not know, GPTQ with activation
-/// order.
+/// another type; unsupported: a method, format or number of bits that this build does not know.
 Expected<CheckpointQuantisation> read_quantisation(const nlohmann::json& config);
 
 }  // namespace cohort::huggingface
