@@ -111,9 +111,9 @@ class Quantiser {
     if (const auto wanted = wanted_type(tensor)) {
       planned.type = fitting_type(*wanted, planned.cols);
       if (planned.type != *wanted) {
-        report_.notes.push_back(fmt::format("{} is {} instead of {}: its rows of {} values are no multiple of {}",
-                                            tensor.name, type_info(planned.type).name, type_info(*wanted).name,
-                                            planned.cols, type_info(*wanted).block_values));
+        note(tensor.name,
+             fmt::format("{} instead of {}: rows of {} values are no multiple of {}", type_info(planned.type).name,
+                         type_info(*wanted).name, planned.cols, type_info(*wanted).block_values));
       }
     }
     const int64_t experts = tensor.shape.size() == 3 ? tensor.shape[2] : 1;
@@ -159,9 +159,8 @@ class Quantiser {
       for (size_t i = 0; i < std::min<size_t>(without.size(), 8); ++i) {
         some += fmt::format("{}{}", i == 0 ? "" : ", ", without[i]);
       }
-      report_.notes.push_back(fmt::format("{}: {} of {} experts were never routed to and have no importance ({}{})",
-                                          planned.name, without.size(), experts, some,
-                                          without.size() > 8 ? ", ..." : ""));
+      note(planned.name, fmt::format("{} of {} experts were never routed to and have no importance ({}{})",
+                                     without.size(), experts, some, without.size() > 8 ? ", ..." : ""));
     }
     return {};
   }
@@ -196,7 +195,21 @@ class Quantiser {
     return {};
   }
 
+  /// What is true of several tensors is said once.
+  void note(const std::string& name, std::string text) {
+    const auto known = std::ranges::find(notes_, text, &Note::text);
+    if (known == notes_.end()) {
+      notes_.push_back({std::move(text), name, 1});
+    } else {
+      ++known->tensors;
+    }
+  }
+
   void note_changes() {
+    for (const Note& note : notes_) {
+      const std::string more = note.tensors > 1 ? fmt::format(" and {} more", note.tensors - 1) : std::string();
+      report_.notes.push_back(fmt::format("{}{}: {}", note.first, more, note.text));
+    }
     size_t again = 0;
     for (const PlannedTensor& tensor : plan_) {
       again += tensor.type != tensor.source_type && type_info(tensor.source_type).quantised ? 1 : 0;
@@ -321,6 +334,11 @@ class Quantiser {
   std::vector<Override> overrides_;
   std::vector<bool> used_overrides_;
   std::vector<PlannedTensor> plan_;
+  struct Note {
+    std::string text, first;
+    size_t tensors;
+  };
+  std::vector<Note> notes_;
   QuantiseReport report_;
 };
 
