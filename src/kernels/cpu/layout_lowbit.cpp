@@ -173,22 +173,6 @@ void read_shifted(TensorType type, const std::byte* at, int64_t part, GridBlock&
   }
 }
 
-/// Where a value's sign is.
-int sign_place(Layout layout, int value) {
-  const bool strided = (layout_info(layout).sums & kStrided) != 0;
-  const int place = strided ? strided_place(value) : transposed_place(value);
-  const int h = place / 16, t = place % 16 / 4, b = place % 4;
-  if (layout_info(layout).quants == QuantStore::fours) return 8 * b + 3 - 2 * h - t / 2 + 4 * (t % 2);
-  constexpr int kBit[4] = {4, 5, 0, 1};
-  return 8 * b + 2 * h + kBit[t];
-}
-
-/// Where group k of eight is in its lane.
-int64_t group_place(Layout layout, int64_t k) {
-  constexpr int64_t kPlace[4] = {0, 2, 1, 3};
-  return (layout_info(layout).sums & kStrided) != 0 ? k : kPlace[k];
-}
-
 void set_bit(std::byte* at, int64_t bit) {
   merge(at + bit / 8, 1, static_cast<int>(bit % 8));
 }
@@ -220,7 +204,7 @@ void pack_grid_block(TensorType type, const std::byte* row, Layout layout, int64
     }
   } else {
     for (int64_t k = 0; k < 4; ++k) {
-      const int64_t p = group_place(layout, k);
+      const int64_t p = group_place(layout, static_cast<int>(k));
       mine[p] = static_cast<std::byte>(b.index[k]);
       const uint32_t high = b.index[k] >> 8;
       if (shifted) {

@@ -39,6 +39,22 @@ constexpr int strided_place(int value) {
   return value % 8 * 4 + value / 8;
 }
 
+/// Where the sign of a value is among the 32 bits of an output's block.
+constexpr int sign_place(Layout layout, int value) {
+  const bool strided = (layout_info(layout).sums & kStrided) != 0;
+  const int place = strided ? strided_place(value) : transposed_place(value);
+  const int h = place / 16, t = place % 16 / 4, b = place % 4;
+  if (layout_info(layout).quants == QuantStore::fours) return 8 * b + 3 - 2 * h - t / 2 + 4 * (t % 2);
+  constexpr int kBit[4] = {4, 5, 0, 1};
+  return 8 * b + 2 * h + kBit[t];
+}
+
+/// Where group k of eight values is in its lane.
+constexpr int group_place(Layout layout, int k) {
+  constexpr int kPlace[4] = {0, 2, 1, 3};
+  return (layout_info(layout).sums & kStrided) != 0 ? k : kPlace[k];
+}
+
 /// Packs the codes of one output's block into a store of one, two or three bits or of nibbles of a table. The bytes
 /// that hold several values of an output must be zero before.
 void pack_small_codes(QuantStore store, const int8_t* codes, int32_t lane, std::byte* at);

@@ -1,5 +1,6 @@
-// Tile kernels for NEON of the formats of one to four bits. Those with code books are decoded value by value to bytes
-// that the dot products read (layout_lowbit.h): the layout stays small, the speed has not been worked on.
+// Tile kernels for NEON of the formats of one to four bits. There are no gathers: entries of code
+// books are loaded one by one, everything after that is done for sixteen values at once.
+#include "kernels/cpu/grid_tables.h"
 #include "kernels/cpu/layout_lowbit.h"
 #include "kernels/cpu/linear_lowbit.h"
 #include "kernels/cpu/linear_neon_tile.h"
@@ -61,17 +62,82 @@ struct Fp4Table {  // quant::fp4_values + 16
   }
 };
 
-/// A code book, in the order of the values.
+/// Where decoding finds each byte of a vector: constants of a code book.
+template <Layout kLayout>
+struct GridPlaces {
+  static constexpr bool kFours = layout_info(kLayout).quants == QuantStore::fours;
+  static constexpr bool kShifted = kLayout == Layout::iq1_s || kLayout == Layout::iq1_m;
+  uint8_t byte[8][16];       // of the four outputs' entries
+  int8_t shift[8][16];       // that brings the code down
+  uint8_t sign_byte[8][16];  // of the four outputs' signs
+  int8_t sign_shift[8][16];  // that brings the sign to bit 3
+
+  constexpr GridPlaces() : byte{}, shift{}, sign_byte{}, sign_shift{} {
+    constexpr int kEights[4] = {0, 4, 2, 6}, kNibble[8] = {0, 1, 4, 5, 2, 3, 6, 7};
+    for (int i = 0; i < 8; ++i) {
+      for (int at = 0; at < 16; ++at) {
+        const int value = 4 * i + at % 4, in_group = value % (kFours ? 4 : 8);
+        const int bit = kFours     ? 4 * in_group
+                        : kShifted ? 4 * kNibble[in_group]
+                                   : 8 * (in_group / 4) + kEights[in_group % 4];
+        byte[i][at] = static_cast<uint8_t>(at / 4 * 4 + bit / 8);
+        shift[i][at] = static_cast<int8_t>(-(bit % 8));
+        if (kShifted) continue;
+        const int sign = sign_place(kLayout, value);
+        sign_byte[i][at] = static_cast<uint8_t>(at / 4 * 4 + sign / 8);
+        sign_shift[i][at] = static_cast<int8_t>(3 - sign % 8);
+      }
+    }
+  }
+};
+
+/// A code book, in the order of the values: entries are loaded one by one, their codes and signs are cut out and turned
+/// into bytes sixteen at a time.
 template <Layout kLayout>
 struct Grid {
+  using Places = GridPlaces<kLayout>;
   static constexpr int64_t kBytes = layout_info(kLayout).quant_bytes;
+  static constexpr Places kPlaces{};
+  static constexpr int kGroups = Places::kFours ? 8 : 4;
+
+  /// The index of group k of an output.
+  static COHORT_INLINE uint32_t index_of(const uint8_t* p, int lane, int k) {
+    if constexpr (Places::kFours) {
+      const uint32_t low = p[64 * (k / 4) + 4 * lane + k % 4];
+      if constexpr (kLayout != Layout::iq3_s) return low;
+      const int bit = 4 * lane + k % 4;
+      return low | ((p[192 + 8 * (k / 4) + bit / 8] >> (bit % 8)) & 1U) << 8;
+    } else {
+      const int place = group_place(kLayout, k);
+      const uint32_t low = p[4 * lane + place];
+      const int bit = 4 * lane + place;
+      if constexpr (Places::kShifted) return low | ((p[64 + bit / 2] >> (4 * (bit % 2))) & 15U) << 8;
+      if constexpr (kLayout == Layout::iq2_s) return low | ((p[128 + lane] >> (2 * place)) & 3U) << 8;
+      if constexpr (kLayout == Layout::iq2_xs) return low | ((p[128 + bit / 8] >> (bit % 8)) & 1U) << 8;
+      return low;
+    }
+  }
+
   static COHORT_INLINE void decode(const std::byte* p, int quarter, uint8x16_t* w) {
-    alignas(16) int8_t codes[4][kBlockValues];
-    for (int lane = 0; lane < 4; ++lane) read_grid_codes(kLayout, p, 4 * quarter + lane, codes[lane]);
+    const GridTable& table = grid_table(kLayout);
+    const uint8_t* bytes = bytes_at(p);
+    alignas(16) uint32_t entries[kGroups][4];
+    for (int k = 0; k < kGroups; ++k) {
+      for (int lane = 0; lane < 4; ++lane) entries[k][lane] = table.words[index_of(bytes, 4 * quarter + lane, k)];
+    }
+    const uint8x16_t values = vld1q_u8(table.nibble_values);
+    const uint8x16_t mask = vdupq_n_u8(Places::kFours ? 7 : Places::kShifted ? 15 : 3);
+    uint8x16_t signs = vdupq_n_u8(0);
+    if constexpr (!Places::kShifted) signs = vld1q_u8(bytes + (Places::kFours ? 128 : 64) + 16 * quarter);
     for (int i = 0; i < 8; ++i) {
-      alignas(16) uint8_t bytes[16];
-      for (int lane = 0; lane < 4; ++lane) __builtin_memcpy(bytes + 4 * lane, codes[lane] + 4 * i, 4);
-      w[i] = vld1q_u8(bytes);
+      const uint8x16_t group = vreinterpretq_u8_u32(vld1q_u32(entries[i * kGroups / 8]));
+      uint8x16_t nibble = vqtbl1q_u8(group, vld1q_u8(kPlaces.byte[i]));
+      nibble = vandq_u8(vshlq_u8(nibble, vld1q_s8(kPlaces.shift[i])), mask);
+      if constexpr (!Places::kShifted) {
+        const uint8x16_t sign = vqtbl1q_u8(signs, vld1q_u8(kPlaces.sign_byte[i]));
+        nibble = vorrq_u8(nibble, vandq_u8(vshlq_u8(sign, vld1q_s8(kPlaces.sign_shift[i])), vdupq_n_u8(8)));
+      }
+      w[i] = vqtbl1q_u8(values, nibble);
     }
   }
 };
