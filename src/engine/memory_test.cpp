@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/test_folder.h"
+#include "base/test_sanitizer.h"
 #include "cohort/engine.h"
 #include "measure/synth.h"
 
@@ -110,9 +111,7 @@ size_t write_mlx_folder(const TestFolder& folder, int32_t layers) {
 // The folder's integers are laid out anew twice: as blocks, then as tiles. Blocks of a matrix exist only while its
 // tiles are made. Q4_1 takes 5 bits for the folder's 4.5.
 TEST(memory, one_copy_of_a_packed_folder_is_resident) {
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "the sanitizer's own memory is resident, too";
-#endif
+  if (kSanitizersMemory) GTEST_SKIP() << "the sanitizer's own memory is resident, too";
   const TestFolder folder;
   const size_t bytes = write_mlx_folder(folder, 5);
   ASSERT_GT(bytes, 3 * kBeside);
@@ -129,9 +128,7 @@ TEST(memory, one_copy_of_a_packed_folder_is_resident) {
 }
 
 TEST(memory, one_copy_of_the_weights_is_resident_while_packing_and_after) {
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "the sanitizer's own memory is resident, too";
-#endif
+  if (kSanitizersMemory) GTEST_SKIP() << "the sanitizer's own memory is resident, too";
   const TestFolder folder;
   for (const char* type : {"q4_0", "q4_k_m"}) {
     SynthOptions synth;
