@@ -1,8 +1,9 @@
 """Measures what a server promises its clients: speed beside the engine alone, the first token of a short prompt while a
-long one is read, gaps between tokens meanwhile, what idle and queued connections cost, and what a warm prefix saves.
+long one is read, gaps between tokens meanwhile, what idle and queued connections cost, how soon an urgent request is served
+by a full server, and what a warm prefix saves.
 Starts the servers itself and prints one JSON object. Standard library only.
 
-usage: server_figures.py COHORT MODEL.gguf ladder|long|idle|queued|warm [--clients 1,2,4,8,16,32] [--rounds 3]
+usage: server_figures.py COHORT MODEL.gguf ladder|long|idle|queued|urgent|warm [--clients 1,2,4,8,16,32] [--rounds 3]
        [--prompt 128] [--new 192] [--threads 0] [--long 4000] [--short 16] [--prefix 2000] [--streams 4]
 """
 import argparse
@@ -52,11 +53,11 @@ class Server:
         """Token ids that begin with `salt`, so that no two prompts share a prefix."""
         return [5 + (salt * 7919 + i * 31 + (i * i) % 97) % (self.props["vocabulary"] - 300) for i in range(tokens)]
 
-    def stream(self, prompt, tokens, stop=None):
+    def stream(self, prompt, tokens, stop=None, priority=0):
         """When the request was sent and when each token came."""
         connection = self.connection()
         body = json.dumps({"prompt": prompt, "max_tokens": tokens, "seed": 1, "ignore_eos": True, "stream": True,
-                           "logprobs": 0})
+                           "logprobs": 0, "priority": priority})
         sent = time.perf_counter()
         connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
         answer = connection.getresponse()
@@ -209,6 +210,33 @@ def cost_of_connections(a, queued):
     return out | ({"queued": waiting} if queued else {"idle": a.idle})
 
 
+def urgent_requests(a):
+    """The first token of a short urgent prompt when every place is taken and others wait, all of them less urgent."""
+    with Server(a, "--np", str(a.streams), "-c", "2048", "--queue", str(a.queued + 1)) as server:
+        alone = [server.first_token(server.prompt(a.short, 6000 + i)) for i in range(a.rounds)]
+        body = json.dumps({"prompt": server.prompt(a.short, 6100), "max_tokens": 2000, "ignore_eos": True,
+                           "priority": 10}).encode()
+        others = []
+        for _ in range(a.streams + a.queued):
+            others.append(socket.create_connection((server.host, server.port)))
+            others[-1].sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                               b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        while server.get("/stats")["waiting"] < a.queued // 2:  # some may have ended before the last have come
+            time.sleep(0.05)
+        waiting, short, steps = server.get("/stats")["waiting"], [], []
+        while server.get("/stats")["waiting"] and len(short) < 20:
+            i = len(short)
+            steps.append(server.get("/stats")["last_step"]["seconds"])
+            short.append(server.first_token(server.prompt(a.short, 6200 + i)))
+            time.sleep(0.05)
+        preemptions, left = server.get("/stats")["preemptions"], server.get("/stats")["waiting"]
+        for s in others:
+            s.close()
+    return {"streams": a.streams, "waiting": [waiting, left], "short_prompt": a.short,
+            "step_ms": 1e3 * statistics.median(steps), "alone_ttft_ms": {k: 1e3 * v for k, v in spread(alone).items()},
+            "urgent_ttft_ms": {k: 1e3 * v for k, v in spread(short).items()}, "preemptions": preemptions}
+
+
 def warm_prefix(a):
     cold, warm = [], []
     with Server(a, "--np", "4", "-c", str(a.prefix + 64)) as server:
@@ -226,7 +254,7 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("cohort")
     p.add_argument("model")
-    p.add_argument("what", choices=("ladder", "long", "idle", "queued", "warm"))
+    p.add_argument("what", choices=("ladder", "long", "idle", "queued", "urgent", "warm"))
     p.add_argument("--clients", type=lambda text: [int(n) for n in text.split(",")], default=[1, 2, 4, 8, 16, 32])
     p.add_argument("--settle", type=float, default=1.0)
     p.add_argument("--seconds", type=float, default=3.0)
@@ -236,7 +264,7 @@ def main():
     a = p.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that the server ends, too
     measure = {"ladder": ladder, "long": beside_a_long_prompt, "idle": lambda a: cost_of_connections(a, False),
-               "queued": lambda a: cost_of_connections(a, True), "warm": warm_prefix}
+               "queued": lambda a: cost_of_connections(a, True), "urgent": urgent_requests, "warm": warm_prefix}
     print(json.dumps(measure[a.what](a), indent=1))
 
 

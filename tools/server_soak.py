@@ -51,6 +51,7 @@ class Server:
 def request_bytes(server, rng, stream=None, tokens=None):
     body = {"prompt": [rng.randrange(server.vocabulary) for _ in range(rng.choice((1, 8, 60, 300)))],
             "max_tokens": tokens or rng.choice((1, 5, 40, 120)), "ignore_eos": True, "seed": rng.randrange(1000),
+            "priority": rng.choice((0, 0, 0, -1, 5)),
             "temperature": rng.choice((0, 1)), "stream": rng.random() < 0.5 if stream is None else stream}
     if rng.random() < 0.1:
         body["n"] = 3
