@@ -132,7 +132,7 @@ class Client {
  private:
   bool fill() {
     pollfd poll{fd_, POLLIN, 0};
-    if (::poll(&poll, 1, 60000) <= 0) return false;
+    if (::poll(&poll, 1, 300000) <= 0) return false;
     char bytes[16384];
     const ssize_t got = ::recv(fd_, bytes, sizeof bytes, 0);
     if (got <= 0) return false;
