@@ -54,17 +54,6 @@ Expected<cpu::PackedCache> parse_packed(const EngineOptions& options) {
   return cache;
 }
 
-/// FP8 weights have no kernels on the device yet.
-Expected<void> check_device_types(const Program& program) {
-  for (const Op& op : program.ops) {
-    for (const Weight* weight : matrices_of(op)) {
-      if (weight->type != TensorType::fp8_e4m3) continue;
-      return fail(ErrorCode::unsupported, "{} is FP8, which runs on the CPU only (--device cpu)", weight->name);
-    }
-  }
-  return {};
-}
-
 }  // namespace
 
 int default_threads() {
@@ -162,7 +151,6 @@ Expected<std::unique_ptr<Backend>> make_backend(const Program& program, const En
   }
   COHORT_ASSIGN(const int device, parse_device(options.device));
   if (device >= 0) {
-    COHORT_TRY(check_device_types(program));
     CudaOptions cuda;
     cuda.device = device;
     cuda.threads = options.threads > 0 ? options.threads : default_threads();

@@ -2,7 +2,8 @@
 //
 //   device_check bits [PART...]    every format, shape and kind of batch against the scalar reference; only programs
 //                                  whose name has one of the parts
-//   device_check speed [TYPE...]   qwen3-30b-a3b with random weights: prefill, decode ladder, attribution
+//   device_check speed [TYPE...]   qwen3-30b-a3b with random weights: prefill, decode ladder, attribution; with
+//                                  DEVICE_CHECK_CACHE=q8_0 on another cache, then not in h200-steps.csv
 //   device_check ladder B...       as speed of q4_0, at these B alone
 //   device_check climb             decode at every B from 1 to 65
 //   device_check probe B [prefill] one step for a profiler, then their prompts
@@ -237,6 +238,7 @@ bool check_launches(const Shape& shape, const Types& types) {
   return good;
 }
 
+constexpr TensorType F32 = TensorType::f32, F16 = TensorType::f16, BF = TensorType::bf16;
 constexpr TensorType Q4 = TensorType::q4_0, Q8 = TensorType::q8_0, K4 = TensorType::q4_k, K6 = TensorType::q6_k;
 
 bool all_bits(bool quick, const std::vector<std::string>& parts) {
@@ -284,6 +286,36 @@ bool all_bits(bool quick, const std::vector<std::string>& parts) {
     }
     check(small, {TensorType::f16, Q8, Q4, Q4, TensorType::f32}, TensorType::f16, 20, "float attention and head");
     check(small, {Q4, Q4, Q4, Q8, Q4}, TensorType::f16, 20, "mixed down");
+  }
+  {
+    // Float weights: K that is no whole number of blocks, K above and below a chunk of shared memory, entries of many
+    // routes, and what stands beside int8 matrices.
+    const Shape odd = {"odd", 2, 208, 4, 2, 24, 76, 16, 4, 250, 1024};
+    const Shape tall = {"tall", 1, 264, 4, 2, 64, 5000, 0, 0, 240, 1024, 0, true};
+    const Shape crowded = {"crowded", 1, 256, 4, 2, 64, 96, 4, 2, 256, 1024};
+    const Shape router = {"router", 1, 4224, 2, 1, 32, 64, 16, 4, 64, 1024};
+    const TensorType fp8 = TensorType::fp8_e4m3;
+    check(small, {BF, BF, BF, BF, BF}, TensorType::f16, 40, "floats: bf16, small");
+    check(small, {F16, F16, F16, F16, F16}, TensorType::f32, 300, "floats: f16, small, 300");
+    check(odd, {F32, F32, F32, F32, F32}, TensorType::f32, 40, "floats: f32, odd sizes");
+    check(odd, {BF, F16, BF, F16, BF}, TensorType::f16, 40, "floats: bf16 and f16, odd sizes");
+    check(tall, {BF, BF, BF, F32, F16}, TensorType::f16, 100, "floats: dense, K = 5000");
+    check(crowded, {F16, F16, BF, BF, F32}, TensorType::f16, 250, "floats: entries of many routes");
+    check(real, {BF, BF, BF, BF, BF}, TensorType::f16, 20, "floats: bf16, qwen3-30b-a3b's layer");
+    check(gemma, {BF, BF, F16, BF, BF}, TensorType::bf16, 270, "floats: gemma's sizes");
+    check(router, {Q4, Q4, Q4, Q4, Q4}, TensorType::f16, 20, "floats: a router of 4224 inputs");
+    check(small, {Q8, Q8, BF, Q8, Q8}, TensorType::f16, 100, "floats: bf16 gate and up, q8_0 down");
+    check(small, {Q8, Q8, Q4, F16, Q8}, TensorType::f16, 100, "floats: q4_0 gate and up, f16 down");
+    check(small, {fp8, fp8, fp8, fp8, BF}, TensorType::f16, 40, "floats: fp8 as f32");
+  }
+  {
+    const Shape forty = {"forty", 2, 160, 4, 4, 40, 96, 8, 2, 160, 1024};
+    const TensorType cache = TensorType::q8_0;
+    check(small, {Q4, Q4, Q4, Q4, Q4}, cache, 600, "q8_0 cache, 600");
+    check(windowed, {Q4, Q8, Q4, Q8, Q8}, cache, 700, "q8_0 cache, window, one kv head");
+    check(real, {Q4, Q4, Q4, Q4, Q4}, cache, 300, "q8_0 cache, qwen3-30b-a3b's layer");
+    check(gemma, {Q8, Q8, Q4, Q4, Q8}, cache, 270, "q8_0 cache, gemma's sizes");
+    check(forty, {F16, F16, F16, F16, F16}, cache, 80, "q8_0 cache, heads of 40");
   }
   return good;
 }
@@ -366,6 +398,7 @@ bool check_invariance(CudaBackend& device, int32_t total_pages) {
 
 Types types_of(const std::string& type) {
   if (type == "q4_k_m") return {K4, K6, K4, K6, K6};
+  if (type == "bf16") return {BF, BF, BF, BF, BF};
   return type == "q8_0" ? Types{Q8, Q8, Q8, Q8, Q8} : Types{Q4, Q4, Q4, Q4, Q4};
 }
 
@@ -379,7 +412,9 @@ bool speed(const std::string& type, bool climb, bool profile, std::vector<int32_
   auto device = must(make_cuda_backend(model.program(), options));
   constexpr int32_t kMost = 65, kPrompt = 512, kSteps = 64;
   const int32_t pages = Streams::pages_for(kMost, kPrompt + kSteps);
-  must(device->allocate_cache(TensorType::f16, pages));
+  const char* wanted_cache = std::getenv("DEVICE_CHECK_CACHE");
+  must(device->allocate_cache(
+      wanted_cache != nullptr ? find_type(std::string_view(wanted_cache))->type : TensorType::f16, pages));
   std::printf("\n%s %s: %s, ready in %.1f s\n", kQwen.name, type.c_str(), device->description().c_str(), now() - start);
   measure(*device, 1, 80, 2, pages);  // graphs are captured
   measure(*device, 16, 80, 2, pages);
@@ -408,7 +443,7 @@ bool speed(const std::string& type, bool climb, bool profile, std::vector<int32_
                 climb && count / l.median_ms < before ? "  falls" : "");
     std::fflush(stdout);
     before = count / l.median_ms;
-    if (!climb) {
+    if (!climb && wanted_cache == nullptr) {
       const double pp = static_cast<double>(count) * kPrompt / l.prefill,
                    tg = static_cast<double>(count) * kSteps / l.decode;
       csv << kPrompt << ',' << kSteps << ',' << count << ',' << count * (kPrompt + kSteps) << ',' << pp << ','

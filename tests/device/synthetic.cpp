@@ -49,6 +49,13 @@ void SyntheticModel::fill(TensorType type, int64_t cols, std::byte* bytes, int64
     }
     return;
   }
+  if (type == TensorType::bf16) {
+    for (int64_t i = 0; i < blocks; ++i) {
+      const uint16_t x = f32_to_bf16((uniform(state_) - 0.5F) * 3.4F * target);
+      std::memcpy(bytes + i * 2, &x, 2);
+    }
+    return;
+  }
   if (type == TensorType::f16) {
     for (int64_t i = 0; i < blocks; ++i) {
       const uint16_t x = f32_to_f16((uniform(state_) - 0.5F) * 3.4F);
@@ -81,6 +88,13 @@ void SyntheticModel::fill(TensorType type, int64_t cols, std::byte* bytes, int64
         const uint16_t half = f32_to_f16(d);
         std::memcpy(bytes + b * info.block_bytes + places.at[s], &half, 2);
       }
+    }
+  }
+  if (type == TensorType::fp8_e4m3) {  // codes up to 120: no NaN
+    for (int64_t b = 0; b < blocks; ++b) {
+      const float d = target / 100.0F * (0.5F + uniform(state_));
+      std::memcpy(bytes + b * info.block_bytes, &d, 4);
+      for (size_t i = 4; i < info.block_bytes; ++i) bytes[b * info.block_bytes + i] &= std::byte{0xf7};
     }
   }
   if (type == TensorType::mxfp4) {

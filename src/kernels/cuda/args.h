@@ -129,10 +129,10 @@ struct ElementwiseArgs {
 };
 void launch_elementwise(const ElementwiseArgs& args, int sms, cudaStream_t stream);
 
-enum class CacheType : int32_t { f32, f16, bf16 };
+enum class CacheType : int32_t { f32, f16, bf16, q8_0 };
 
 /// Norm, rope and cache append of one layer's heads. Device page layout per (page, kv head): K [head_dim / chunk][32
-/// positions][chunk], chunk = 16 bytes of values; V [32 positions][head_dim].
+/// positions][chunk], chunk = 16 bytes of values; V [32 positions][head_dim]. q8_0: see attention_q8.cu.
 struct HeadInput {
   Rows rows;
   int32_t heads = 0;
@@ -179,6 +179,10 @@ void launch_attention_group(const AttentionArgs& args, int sms, cudaStream_t str
 /// `fused` steps of one row with at most four splits: a cluster of blocks has them, and they meet in its memory.
 bool attention_few_fits(const AttentionArgs& args);
 void launch_attention_few(const AttentionArgs& args, int sms, cudaStream_t stream);
+/// Both for a q8_0 cache, never `fused`.
+void launch_heads_q8(const HeadsArgs& args, int sms, cudaStream_t stream);
+void launch_attention_q8(const AttentionArgs& args, int sms, cudaStream_t stream);
+size_t scaled_page_half_bytes(int kv_heads, int head_dim);
 /// Whether heads of this size can be `fused`.
 bool attention_fuses(CacheType type, int head_dim);
 /// Bytes of one layer's K (or V) of one page.
@@ -240,7 +244,7 @@ struct LinearArgs {
   const float* bias = nullptr;
   Rows addend;  // dense: added to the output
   Rows out;
-  Quantised quantised;  // gate_up: act(gate x) * (up x) instead of `out`; outputs are whole blocks
+  Quantised quantised;  // gate_up: act(gate x) * (up x), in whole blocks; null: in `out`
   int32_t slots = 2;    // ring slots; set by the launch
 };
 /// wide: layers take up to 32 columns at once, else 8.
@@ -248,6 +252,24 @@ void launch_stream(Format format, bool wide, const LinearArgs& args, int sms, cu
 /// Whether K fits the shared memory of launch_stream.
 bool stream_fits(Format format, const Geometry& geometry);
 void launch_tiles(Format format, Mode mode, const LinearArgs& args, int sms, cudaStream_t stream);
+
+/// Float weights by dot16: a dense layer, or one matrix (gate_up: two) of every route's expert; any K.
+struct FloatMatrixArgs {
+  Step step;
+  Group group;
+  const std::byte* weights = nullptr;     // [experts][outputs][row_bytes]
+  const std::byte* up_weights = nullptr;  // gate_up: `weights` is gate
+  int32_t row_bytes = 0, outputs = 0, k = 0;
+  bool sampled = false;
+  int32_t top_k = 1, cap = 8;  // of the routes' entries
+  Act act = Act::silu;
+  Rows input;                   // gate_up: row = route / top_k; down: row = route
+  const float* bias = nullptr;  // dense
+  Rows out;                     // by row, or by route; gate_up: act(gate x) * (up x)
+};
+/// few: at most 8 rows in a step.
+void launch_float_matrix(FloatType type, Mode mode, bool few, const FloatMatrixArgs& args, int sms,
+                         cudaStream_t stream);
 
 /// act(gate x) * (up x) of every route, quantised.
 struct UpArgs {
@@ -290,10 +312,11 @@ void launch_down(Format format, bool small, const Geometry& geometry, const Down
 /// Whether experts of these sizes fit the shared memory of launch_up and launch_down.
 bool experts_fit(Format pair_format, const Geometry& pair, Format down_format, const Geometry& down);
 
-/// Quantises [rows, blocks * 32] floats.
+/// Quantises [rows * each, blocks * 32] floats.
 struct QuantiseArgs {
   Step step;
   bool sampled = false;
+  int32_t each = 1;
   int32_t blocks = 0;
   Rows input;
   Quantised out;

@@ -418,10 +418,12 @@ void launch_typed(const AttentionArgs& args, int sms, cudaStream_t stream) {
 }  // namespace
 
 bool attention_fuses(CacheType type, int head_dim) {
+  if (type == CacheType::q8_0) return false;
   return AttentionLayout(head_dim, type == CacheType::f32 ? 4 : 2, true).total <= 220 << 10;
 }
 
 size_t page_half_bytes(CacheType type, int kv_heads, int head_dim) {
+  if (type == CacheType::q8_0) return scaled_page_half_bytes(kv_heads, head_dim);
   return size_t{32} * static_cast<size_t>(kv_heads * head_dim) * (type == CacheType::f32 ? 4 : 2);
 }
 
@@ -433,6 +435,8 @@ void launch_attention(const AttentionArgs& args, int sms, cudaStream_t stream) {
       return launch_typed<CacheType::f16>(args, sms, stream);
     case CacheType::bf16:
       return launch_typed<CacheType::bf16>(args, sms, stream);
+    case CacheType::q8_0:
+      return launch_attention_q8(args, sms, stream);
   }
 }
 

@@ -120,8 +120,11 @@ class Backend final : public CudaBackend {
       case TensorType::bf16:
         cache_.type = CacheType::bf16;
         break;
+      case TensorType::q8_0:
+        cache_.type = CacheType::q8_0;
+        break;
       default:
-        return fail(ErrorCode::unsupported, "the KV cache on the device can be f32, f16 or bf16, not {}",
+        return fail(ErrorCode::unsupported, "the KV cache on the device can be f32, f16, bf16 or q8_0, not {}",
                     type_info(type).name);
     }
     drop_graphs();
@@ -426,7 +429,9 @@ class Backend final : public CudaBackend {
   }
 
   /// Whether launch_attention_group can run this program's attention.
-  bool can_group() const { return lowered_.attention_groups && cache_.type != CacheType::f32; }
+  bool can_group() const {
+    return lowered_.attention_groups && (cache_.type == CacheType::f16 || cache_.type == CacheType::bf16);
+  }
   /// Of the step that was written: the most units of a window.
   int32_t most_units() const { return *std::max_element(host_ + kUnits, host_ + kUnits + kMaxWindows); }
 
@@ -571,7 +576,8 @@ class Backend final : public CudaBackend {
     for (int32_t position : batch.positions) {
       for (const CacheLayer& layer : program_.cache_layers) {
         const int32_t seen = layer.window > 0 ? std::min(layer.window, position + 1) : position + 1;
-        stats.bytes += 2.0 * seen * layer.kv_heads * layer.head_dim * (cache_.type == CacheType::f32 ? 4 : 2);
+        stats.bytes += 2.0 * seen / kPagePositions *
+                       static_cast<double>(page_half_bytes(cache_.type, layer.kv_heads, layer.head_dim));
       }
     }
     stats.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

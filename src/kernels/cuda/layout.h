@@ -73,4 +73,16 @@ constexpr Geometry make_geometry(Format format, int64_t rows, int blocks, int ma
   return g;
 }
 
+/// The types that float weights keep on the device.
+enum class FloatType : int32_t { f32, f16, bf16 };
+/// Values in 16 bytes.
+COHORT_HD constexpr int float_values(FloatType type) {
+  return type == FloatType::f32 ? 4 : 8;
+}
+/// Bytes of a row of k weights: whole blocks of 16 lanes of 16 bytes, zeros at the end.
+COHORT_HD constexpr int64_t float_row_bytes(FloatType type, int64_t k) {
+  const int64_t block = int64_t{16} * float_values(type);
+  return (k + block - 1) / block * 256;
+}
+
 }  // namespace cohort::cuda

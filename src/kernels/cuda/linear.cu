@@ -15,6 +15,9 @@ COHORT_FORMAT(k4);
 COHORT_FORMAT(k6);
 COHORT_FORMAT(generic);
 #undef COHORT_FORMAT
+void launch_float_matrix_f32(Mode mode, bool few, const FloatMatrixArgs& args, int sms, cudaStream_t stream);
+void launch_float_matrix_f16(Mode mode, bool few, const FloatMatrixArgs& args, int sms, cudaStream_t stream);
+void launch_float_matrix_bf16(Mode mode, bool few, const FloatMatrixArgs& args, int sms, cudaStream_t stream);
 
 namespace {
 
@@ -50,6 +53,18 @@ bool experts_fit(Format pair_format, const Geometry& pair, Format down_format, c
   return up_plan(shape_of(pair_format), with_sums(pair_format), pair).slots > 0 &&
          down_plan(with_sums(down_format), down, 8 * kMaxTopK, kSharedOne).workers > 0 &&
          down_plan(with_sums(down_format), down, 0, kSharedOne).workers > 0;
+}
+
+void launch_float_matrix(FloatType type, Mode mode, bool few, const FloatMatrixArgs& args, int sms,
+                         cudaStream_t stream) {
+  switch (type) {
+    case FloatType::f32:
+      return launch_float_matrix_f32(mode, few, args, sms, stream);
+    case FloatType::f16:
+      return launch_float_matrix_f16(mode, few, args, sms, stream);
+    case FloatType::bf16:
+      return launch_float_matrix_bf16(mode, few, args, sms, stream);
+  }
 }
 
 void launch_stream(Format format, bool wide, const LinearArgs& args, int sms, cudaStream_t stream) {

@@ -259,7 +259,8 @@ __global__ void __launch_bounds__(kTileThreads, 2) tiles_kernel(const __grid_con
     copy_wait<0>();
     const int tile = first_tile + warp_m * 2;
     if constexpr (M == Mode::gate_up) {
-      // The block's 64 outputs of every column meet where the stages were, and leave as two quantised blocks.
+      // The block's 64 outputs of every column meet where the stages were, and leave as two quantised blocks (or, for
+      // a float down, as they are).
       constexpr int kColumnStride = kTileM / 2 * kTileRows + 4;
       float* h = reinterpret_cast<float*>(shared);
       __syncthreads();
@@ -278,9 +279,13 @@ __global__ void __launch_bounds__(kTileThreads, 2) tiles_kernel(const __grid_con
       __syncthreads();
       for (int job = warp; job < columns * 2; job += kTileThreads / 32) {
         const int column = job >> 1, block = m * 2 + (job & 1);
-        if (block * 32 < args.outputs)
-          quantise_block(h[column * kColumnStride + (job & 1) * 32 + at.lane], at.lane, args.quantised,
-                         target_row[column], block);
+        const float value = h[column * kColumnStride + (job & 1) * 32 + at.lane];
+        if (args.quantised.data == nullptr) {
+          if (block * 32 + at.lane < args.outputs)
+            args.out.data[int64_t{target_row[column]} * args.out.stride + block * 32 + at.lane] = value;
+        } else if (block * 32 < args.outputs) {
+          quantise_block(value, at.lane, args.quantised, target_row[column], block);
+        }
       }
       continue;
     }

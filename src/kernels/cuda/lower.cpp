@@ -77,7 +77,9 @@ void Lowering::defer_router_norms() {
     const int64_t at = producer_[index(op(i).inputs[0])];
     if (at < 0) continue;
     const auto* norm = action<op::RmsNorm>(static_cast<size_t>(at));
-    if (norm == nullptr || norm->group != info(op(i).inputs[0]).width || norm->group % 64 != 0) continue;
+    if (norm == nullptr || norm->group != info(op(i).inputs[0]).width || norm->group % 64 != 0 ||
+        norm->group > kRouterColumns)
+      continue;
     const auto& readers = consumers_[index(op(i).inputs[0])];
     if (std::all_of(readers.begin(), readers.end(), [&](size_t r) { return r >= i; }))
       deferred_to_[static_cast<size_t>(at)] = i;
@@ -87,7 +89,8 @@ void Lowering::defer_router_norms() {
 Expected<Rows> Lowering::make_floats(ValueId id) {
   DeviceValue& value = values_[index(id)];
   if (value.rows.data == nullptr) {
-    const int stride = round_up(info(id).width, 4);
+    // The host and the choice of tokens take logits without gaps.
+    const int stride = id == program_.logits ? info(id).width : round_up(info(id).width, 4);
     COHORT_ASSIGN(value.float_memory, pool_.take(static_cast<size_t>(capacity(id) * stride) * sizeof(float)));
     value.rows = {reinterpret_cast<float*>(value.float_memory.get()), stride};
   }

@@ -50,6 +50,8 @@ bool Lowering::experts_stream() const {
   for (const Op& op : program_.ops) {
     const auto* experts = std::get_if<op::Experts>(&op.action);
     if (experts == nullptr) continue;
+    if (is_quantised(*experts->gate) != is_quantised(*experts->down)) return false;
+    if (!is_quantised(*experts->gate)) continue;  // takes entries of any size
     const Format up = experts->gate->type == experts->up->type ? format_of(experts->gate->type) : Format::generic;
     const Format down = format_of(experts->down->type);
     const auto blocks = [](const Weight& w) { return static_cast<int>(w.cols / 32); };
@@ -82,7 +84,27 @@ Expected<void> Lowering::emit(size_t i, const op::Route& route) {
     add_dense("router_linear", m, linear);
     add("route", [args, streams = experts_stream_](const Launcher& l) mutable {
       args.step = l.step;
-      args.cap = l.variant == Variant::tiles || !streams ? kTileColumns : kEntryColumns;
+      args.cap = entry_columns(l.variant, streams);
+      launch_select(args, l.sms, l.stream);
+    });
+    return {};
+  }
+  if (args.k % 64 != 0 || args.k > kRouterColumns) {
+    FloatMatrixArgs linear;
+    const FloatType type = float_type(route.router->type);
+    COHORT_ASSIGN(linear.weights, float_matrix({route.router}));
+    linear.row_bytes = static_cast<int32_t>(float_row_bytes(type, args.k));
+    linear.outputs = args.experts;
+    linear.k = args.k;
+    linear.input = values_[index(input)].rows;
+    linear.out = {router_logits_, args.experts};
+    add("router_linear", [linear, type](const Launcher& l) mutable {
+      linear.step = l.step;
+      launch_float_matrix(type, Mode::dense, l.variant == Variant::small, linear, l.sms, l.stream);
+    });
+    add("route", [args, streams = experts_stream_](const Launcher& l) mutable {
+      args.step = l.step;
+      args.cap = entry_columns(l.variant, streams);
       launch_select(args, l.sms, l.stream);
     });
     return {};
@@ -125,7 +147,7 @@ Expected<void> Lowering::emit(size_t i, const op::Route& route) {
   add("route", [args, norm, dots, with_norm, streams = experts_stream_](const Launcher& l) {
     RouteArgs a = args;
     a.step = l.step;
-    a.cap = l.variant == Variant::tiles || !streams ? kTileColumns : kEntryColumns;
+    a.cap = entry_columns(l.variant, streams);
     if (l.variant == Variant::small) {
       launch_router(a, l.sms, l.stream);
     } else {
@@ -144,6 +166,7 @@ Expected<void> Lowering::emit(size_t i, const op::Route& route) {
 }
 
 Expected<void> Lowering::emit(size_t i, const op::Experts& experts) {
+  if (!is_quantised(*experts.gate) || !is_quantised(*experts.down)) return emit_float(i, experts);
   const ValueId input = op(i).inputs[0];
   const auto inner = static_cast<int32_t>(experts.gate->rows);
   const auto hidden = static_cast<int32_t>(experts.down->rows);
@@ -211,17 +234,8 @@ Expected<void> Lowering::emit(size_t i, const op::Experts& experts) {
   sum.top_k = top_k;
 
   ValueId output = op(i).output;
-  const auto& readers = consumers_[index(output)];
-  if (readers.size() == 1 && action<op::Add>(readers[0]) != nullptr) {
-    const auto& inputs = op(readers[0]).inputs;
-    const ValueId other = inputs[0] == output ? inputs[1] : inputs[0];
-    if (other != output && values_[index(other)].rows.data != nullptr) {
-      sum.input = values_[index(other)].rows;
-      few_down.addend = sum.input;
-      lowered_[readers[0]] = true;
-      output = op(readers[0]).output;
-    }
-  }
+  sum.input = fold_add(output);
+  few_down.addend = sum.input;
   COHORT_ASSIGN(few_down.out, make_floats(output));
 
   const Format up_format = pair.format, down_format = down.format;

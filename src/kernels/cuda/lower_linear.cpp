@@ -20,22 +20,8 @@ std::vector<size_t> Lowering::linear_group(size_t i) const {
 }
 
 Expected<void> Lowering::emit(size_t i, const op::Linear& linear) {
+  if (!is_quantised(*linear.weight)) return emit_float(i, linear);
   const ValueId input = op(i).inputs[0];
-  if (!is_quantised(*linear.weight)) {
-    FloatLinearArgs args;
-    COHORT_ASSIGN(args.weights, packed_floats(linear.weight));
-    args.outputs = static_cast<int32_t>(linear.weight->rows);
-    args.k = static_cast<int32_t>(linear.weight->cols);
-    args.sampled = sampled(op(i).output);
-    args.input = values_[index(input)].rows;
-    COHORT_ASSIGN(args.bias, vector(linear.bias));
-    COHORT_ASSIGN(args.out, make_floats(op(i).output));
-    add("float_linear", [args](const Launcher& l) mutable {
-      args.step = l.step;
-      launch_float_linear(args, l.sms, l.stream);
-    });
-    return {};
-  }
   const std::vector<size_t> group = linear_group(i);
   std::vector<const Weight*> weights;
   std::vector<float> biases;
@@ -60,32 +46,39 @@ Expected<void> Lowering::emit(size_t i, const op::Linear& linear) {
   ValueId output = op(i).output;
   if (group.size() == 1) {
     // x + W y: the sum is the output.
-    const auto& readers = consumers_[index(output)];
-    if (readers.size() == 1 && action<op::Add>(readers[0]) != nullptr && output != program_.logits) {
-      const auto& inputs = op(readers[0]).inputs;
-      const ValueId other = inputs[0] == output ? inputs[1] : inputs[0];
-      if (other != output && values_[index(other)].rows.data != nullptr) {
-        args.addend = values_[index(other)].rows;
-        lowered_[readers[0]] = true;
-        output = op(readers[0]).output;
-      }
-    }
+    if (output != program_.logits) args.addend = fold_add(output);
     COHORT_ASSIGN(args.out, make_floats(output));
   } else {
-    const int64_t rows = sampled(output) ? limits_.sampled : limits_.rows;
-    COHORT_ASSIGN(Buffer memory, pool_.take(static_cast<size_t>(rows * outputs) * sizeof(float)));
-    args.out = {reinterpret_cast<float*>(memory.get()), static_cast<int32_t>(outputs)};
-    int64_t offset = 0;
-    for (size_t member : group) {
-      DeviceValue& value = values_[index(op(member).output)];
-      value.float_memory = memory;
-      value.rows = {args.out.data + offset, args.out.stride};
-      offset += action<op::Linear>(member)->weight->rows;
-      lowered_[member] = true;
-    }
+    COHORT_ASSIGN(args.out, make_group(group, outputs));
   }
   add_dense(args.sampled ? "head" : args.addend.data != nullptr ? "linear_add" : "linear", m, args);
   return {};
+}
+
+Expected<Rows> Lowering::make_group(const std::vector<size_t>& group, int64_t outputs) {
+  const int64_t rows = capacity(op(group[0]).output);
+  COHORT_ASSIGN(Buffer memory, pool_.take(static_cast<size_t>(rows * outputs) * sizeof(float)));
+  const Rows all{reinterpret_cast<float*>(memory.get()), static_cast<int32_t>(outputs)};
+  int64_t offset = 0;
+  for (size_t member : group) {
+    DeviceValue& value = values_[index(op(member).output)];
+    value.float_memory = memory;
+    value.rows = {all.data + offset, all.stride};
+    offset += action<op::Linear>(member)->weight->rows;
+    lowered_[member] = true;
+  }
+  return all;
+}
+
+Rows Lowering::fold_add(ValueId& output) {
+  const auto& readers = consumers_[index(output)];
+  if (readers.size() != 1 || action<op::Add>(readers[0]) == nullptr) return {};
+  const auto& inputs = op(readers[0]).inputs;
+  const ValueId other = inputs[0] == output ? inputs[1] : inputs[0];
+  if (other == output || values_[index(other)].rows.data == nullptr) return {};
+  lowered_[readers[0]] = true;
+  output = op(readers[0]).output;
+  return values_[index(other)].rows;
 }
 
 void Lowering::add_dense(const char* kind, const DeviceMatrix& m, LinearArgs args) {

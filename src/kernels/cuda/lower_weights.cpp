@@ -43,14 +43,8 @@ Expected<const float*> Lowering::decoded_table(const Weight* table) {
 }
 
 Expected<const float*> Lowering::packed_floats(const Weight* w) {
-  auto& known = float_matrices_[w];
+  auto& known = router_matrices_[w];
   if (known == nullptr) {
-    if (w->cols % 64 != 0 || w->cols > 4096) {
-      return fail(ErrorCode::unsupported,
-                  "CUDA: tensor '{}' is {} with {} columns; float matrices need a multiple of 64, at most 4096: "
-                  "quantise it, or use the CPU",
-                  w->name, type_info(w->type).name, w->cols);
-    }
     const SliceHold hold(*w);
     const size_t stride = row_bytes(w->type, w->cols);
     COHORT_ASSIGN(std::byte * memory, uploader_.upload(
@@ -70,10 +64,6 @@ Expected<const float*> Lowering::packed_floats(const Weight* w) {
 }
 
 Expected<void> Lowering::check_quantised(const Weight& w) {
-  if (!is_quantised(w)) {
-    return fail(ErrorCode::unsupported, "CUDA: tensor '{}' is {}; experts must be quantised here: use the CPU", w.name,
-                type_info(w.type).name);
-  }
   if (w.cols % 32 != 0) {
     return fail(ErrorCode::unsupported, "CUDA: tensor '{}' has {} columns, not a multiple of 32", w.name, w.cols);
   }

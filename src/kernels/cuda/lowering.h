@@ -64,6 +64,13 @@ inline bool is_quantised(const Weight& w) {
   return type_info(w.type).quantised;
 }
 
+/// Routes of an entry.
+inline int entry_columns(Variant variant, bool streams) {
+  return variant == Variant::tiles || !streams ? kTileColumns : kEntryColumns;
+}
+/// The most inputs of a router that launch_router and launch_float_linear take.
+inline constexpr int kRouterColumns = 4096;
+
 class Lowering {
  public:
   Lowering(const Program& program, const Limits& limits, const CacheMemory& cache, DeviceMemory& memory,
@@ -108,7 +115,8 @@ class Lowering {
 
   bool reads_quantised(size_t i) const {
     if (const auto* linear = action<op::Linear>(i)) return is_quantised(*linear->weight);
-    return action<op::Experts>(i) != nullptr;
+    const auto* experts = action<op::Experts>(i);
+    return experts != nullptr && is_quantised(*experts->gate);
   }
   bool needs_quantised(ValueId id) const {
     const auto& c = consumers_[index(id)];
@@ -133,6 +141,8 @@ class Lowering {
   Expected<const float*> decoded_table(const Weight* table);
   /// Float weights in the router's order: [outputs][K / 64][16 lanes][4].
   Expected<const float*> packed_floats(const Weight* w);
+  /// Float weights for launch_float_matrix: matrices of one type below each other, or those of all experts.
+  Expected<const std::byte*> float_matrix(const std::vector<const Weight*>& parts);
   static Expected<void> check_quantised(const Weight& w);
   /// `interleave`: two matrices tile by tile; else the matrices stand below each other (rows % 16 == 0).
   Expected<DeviceMatrix> matrix(const std::vector<const Weight*>& parts, bool interleave);
@@ -173,12 +183,19 @@ class Lowering {
   /// Other linear layers on the same input that one launch can compute with layer i.
   std::vector<size_t> linear_group(size_t i) const;
   Expected<void> emit(size_t i, const op::Linear& linear);
+  Expected<void> emit_float(size_t i, const op::Linear& linear);
+  /// Rows for all layers of a group side by side; each value gets its columns.
+  Expected<Rows> make_group(const std::vector<size_t>& group, int64_t outputs);
   void add_dense(const char* kind, const DeviceMatrix& m, LinearArgs args);
   Expected<void> allocate_routing();
   /// Whether this program's experts of few rows can use the streaming kernels.
   bool experts_stream() const;
   Expected<void> emit(size_t i, const op::Route& route);
   Expected<void> emit(size_t i, const op::Experts& experts);
+  /// Experts of which one matrix or all are floats.
+  Expected<void> emit_float(size_t i, const op::Experts& experts);
+  /// The addend of a sum that takes the place of `output` (which only an Add reads) and moves into its producer.
+  Rows fold_add(ValueId& output);
 
   const Program& program_;
   const Limits& limits_;
@@ -195,7 +212,8 @@ class Lowering {
   std::map<size_t, std::vector<HeadPlan>> heads_;
   std::map<const VectorWeight*, float*> vectors_;
   std::map<const RopeTable*, std::pair<const float*, const float*>> ropes_;
-  std::map<const Weight*, const float*> tables_, float_matrices_;
+  std::map<const Weight*, const float*> tables_, router_matrices_;
+  std::map<std::vector<const Weight*>, const std::byte*> float_matrices_;
   std::map<std::pair<std::vector<const Weight*>, bool>, DeviceMatrix> matrices_;
   Group group_{};
   bool experts_stream_ = true;

@@ -1,6 +1,7 @@
 #include "kernels/cuda/pack.h"
 
 #include <cstring>
+#include <vector>
 
 #include "quant/half.h"
 
@@ -122,6 +123,27 @@ void pack_tile(Format format, const Weight& weight, int64_t expert, int64_t tile
               super + shape.super_blocks * shape.block_bytes);
     }
   }
+}
+
+FloatType float_type(TensorType type) {
+  return type == TensorType::f16 ? FloatType::f16 : type == TensorType::bf16 ? FloatType::bf16 : FloatType::f32;
+}
+
+void pack_float_row(const Weight& weight, int64_t expert, int64_t row, std::byte* out) {
+  const FloatType type = float_type(weight.type);
+  const auto n = static_cast<size_t>(float_values(type));
+  std::memset(out, 0, static_cast<size_t>(float_row_bytes(type, weight.cols)));
+  const std::byte* source =
+      weight.slices[static_cast<size_t>(expert)] + static_cast<size_t>(row) * row_bytes(weight.type, weight.cols);
+  const auto place = [&](size_t k) { return (k / (16 * n) * 16 + k % 16) * n + k / 16 % n; };
+  const auto cols = static_cast<size_t>(weight.cols);
+  if (type != FloatType::f32) {
+    for (size_t k = 0; k < cols; ++k) std::memcpy(out + place(k) * 2, source + k * 2, 2);
+    return;
+  }
+  std::vector<float> values(cols);
+  decode_row(weight.type, source, values.data(), weight.cols);
+  for (size_t k = 0; k < cols; ++k) store(out + place(k) * 4, values[k]);
 }
 
 }  // namespace cohort::cuda

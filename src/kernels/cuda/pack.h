@@ -19,4 +19,10 @@ bool has_two_groups(TensorType type);
 /// out: blocks / super_blocks * super_bytes bytes.
 void pack_tile(Format format, const Weight& weight, int64_t expert, int64_t tile, std::byte* out);
 
+/// How the device holds weights that are not quantised: f16 and bf16 as they are, all others as f32.
+FloatType float_type(TensorType type);
+/// Row `row` of slice `expert` of such a weight: value k stands in block k / (16 n), lane k mod 16, place k / 16 mod n,
+/// with n values in 16 bytes. out: float_row_bytes(float_type(type), cols) bytes; past the end are zeros.
+void pack_float_row(const Weight& weight, int64_t expert, int64_t row, std::byte* out);
+
 }  // namespace cohort::cuda

@@ -168,5 +168,42 @@ TEST(cuda_backend, says_why_there_is_no_device) {
   EXPECT_NE(device.error().message.find("--device cpu"), std::string::npos) << device.error().message;
 }
 
+TEST(cuda_pack, floats_keep_their_type_and_stand_by_lane) {
+  for (TensorType type : {TensorType::f32, TensorType::f16, TensorType::bf16, TensorType::fp8_e4m3}) {
+    Weight w;
+    w.name = "w";
+    w.type = type;
+    w.rows = 3;
+    w.cols = 160;  // no whole number of blocks of either size
+    w.experts = 2;
+    std::vector<std::byte> bytes(2 * w.slice_bytes());
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>((i * 37 + i / 7) % 59);
+    w.slices = {bytes.data(), bytes.data() + w.slice_bytes()};
+    const FloatType as = float_type(type);
+    const bool wide = as == FloatType::f32;
+    EXPECT_EQ(wide, type == TensorType::f32 || type == TensorType::fp8_e4m3);
+    EXPECT_EQ(float_row_bytes(as, 160), wide ? 768 : 512);
+    std::vector<std::byte> packed(static_cast<size_t>(float_row_bytes(as, 160)));
+    std::vector<float> expected(160);
+    for (int64_t expert = 0; expert < 2; ++expert) {
+      for (int64_t row = 0; row < 3; ++row) {
+        pack_float_row(w, expert, row, packed.data());
+        decode_row(type, w.slices[static_cast<size_t>(expert)] + static_cast<size_t>(row) * row_bytes(type, 160),
+                   expected.data(), 160);
+        for (size_t k = 0; k < 160; ++k) {
+          const size_t n = wide ? 4 : 8;
+          const std::byte* at = packed.data() + (k / (16 * n)) * 256 + k % 16 * 16 + k / 16 % n * (16 / n);
+          const float value = wide                      ? load<float>(at)
+                              : type == TensorType::f16 ? f16_to_f32(load<uint16_t>(at))
+                                                        : bf16_to_f32(load<uint16_t>(at));
+          ASSERT_EQ(value, expected[k]) << type_info(type).name << " row " << row << " value " << k;
+        }
+        // Lane 15 of the last block: past the end.
+        EXPECT_EQ(load<uint32_t>(packed.data() + packed.size() - 4), 0U);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cohort::cuda

@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(Threads, Threads == kRowThreads ? 1 : 3)
 
 __global__ void quantise_kernel(const __grid_constant__ QuantiseArgs args) {
   wait_and_pass_on();
-  const int64_t rows = args.step.header[args.sampled ? kSampled : kRows];
+  const int64_t rows = int64_t{args.step.header[args.sampled ? kSampled : kRows]} * args.each;
   const int lane = static_cast<int>(threadIdx.x & 31);
   const int64_t warps = int64_t{gridDim.x} * blockDim.x / 32;
   for (int64_t i = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / 32; i < rows * args.blocks; i += warps) {
@@ -411,6 +411,7 @@ void launch_elementwise(const ElementwiseArgs& args, int sms, cudaStream_t strea
   launch(&elementwise_kernel, sms * 2, 256, 0, stream, args);
 }
 void launch_heads(const HeadsArgs& args, int sms, cudaStream_t stream) {
+  if (args.cache == CacheType::q8_0) return launch_heads_q8(args, sms, stream);
   if (args.head_dim == kHalfWarpDims && half_warp_rope(args.q) && half_warp_rope(args.k) && half_warp_rope(args.v)) {
     constexpr int kHalves = kRowThreads / 16;
     launch(&half_warp_heads_kernel,
