@@ -22,16 +22,18 @@ namespace {
 struct Arguments {
   std::filesystem::path model, output;
   int threads = 0;
+  bool verify = false;
 };
 
 Expected<void> pack(const Arguments& a) {
   const auto start = std::chrono::steady_clock::now();
   const auto output = a.output.empty() ? cpu::default_packed_file(a.model) : a.output;
-  COHORT_TRY(check_output_file(output, model_files(a.model)));
+  if (!a.verify) COHORT_TRY(check_output_file(output, model_files(a.model)));
   COHORT_ASSIGN(const auto model, Model::load(a.model));
   CpuOptions options;
   options.threads = a.threads;
-  options.packed.mode = cpu::PackedCache::Mode::write;
+  options.packed.mode = a.verify ? cpu::PackedCache::Mode::use : cpu::PackedCache::Mode::write;
+  options.packed.verify_all = a.verify;
   options.packed.file = output;
   COHORT_ASSIGN(options.packed.source, cpu::source_identity(a.model));
   const bool terminal = isatty(STDERR_FILENO) != 0;
@@ -44,8 +46,8 @@ Expected<void> pack(const Arguments& a) {
   if ((*backend)->packed_bytes() == 0)
     return fail(ErrorCode::invalid_argument, "'{}' has no quantised matrices: there is nothing to pack",
                 a.model.string());
-  fmt::print("{}: {}, {:.1f} s\n", options.packed.file.string(),
-             format_bytes(static_cast<double>((*backend)->packed_bytes())),
+  fmt::print("{}: {}, {}{:.2f} s\n", options.packed.file.string(),
+             format_bytes(static_cast<double>((*backend)->packed_bytes())), a.verify ? "as it was written, " : "",
              std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   return {};
 }
@@ -67,6 +69,9 @@ void add_pack_command(CLI::App& app, int& exit_code) {
       ->check(whole_number(0, kMaxThreads))
       ->type_name("N")
       ->capture_default_str();
+  command->add_flag(
+      "--verify", a->verify,
+      "Write nothing; compare every checksum of the file that is there (a start compares those of a GiB)");
   command->callback([a, &exit_code] {
     const auto done = pack(*a);
     exit_code = done ? 0 : failed("pack", done.error());

@@ -52,7 +52,7 @@ std::vector<TuningChoice> TuneReport::choices() const {
 std::vector<cpu::ExpertTuning> tuning_candidates() {
   std::vector<cpu::ExpertTuning> out = {{}};
   for (const bool interleave : {false, true}) {
-    for (const int32_t kilobytes : {24, 48, 96}) {
+    for (const int32_t kilobytes : {48, 192, 1024}) {
       const cpu::ExpertTuning candidate{interleave, kilobytes << 10};
       if (candidate != out.front()) out.push_back(candidate);
     }

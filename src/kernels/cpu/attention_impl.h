@@ -329,13 +329,13 @@ struct Attention : AttentionTile<Ops> {
   static void outputs(const Block<T>& block, int64_t start, float* o) {
     const int64_t size = block.queries * block.width;
     const Range all = block.visible().clip(start, start + kSplitPositions);
-    for (int64_t s = 0; s < kSplitPositions / kSegmentPositions; ++s) {
+    bool has[4];
+    static_assert(kSplitPositions == 4 * kSegmentPositions);
+    for (int64_t s = 0; s < 4; ++s) {
       float* c = block.segments + s * size;
       const Range segment = all.clip(start + s * kSegmentPositions, start + (s + 1) * kSegmentPositions);
-      if (segment.empty()) {
-        clear(c, size);
-        continue;
-      }
+      has[s] = !segment.empty();
+      if (!has[s]) continue;
       if constexpr (kScaled<T>) {
         scale_values(block, segment);
       } else if (!block.direct()) {
@@ -345,12 +345,31 @@ struct Attention : AttentionTile<Ops> {
         segment_of_tile(block, start, first, block.tile_rows(first), segment, c + first * block.width);
       }
     }
-    const float* c = block.segments;
-    for (int64_t i = 0; i < size; i += kLanes) {
-      const F left = Ops::add(Ops::load(c + i), Ops::load(c + size + i));
-      const F right = Ops::add(Ops::load(c + 2 * size + i), Ops::load(c + 3 * size + i));
-      Ops::store(o + i, Ops::add(left, right));
-    }
+    add_segments(block.segments, size, has, o);
+  }
+  // (c0 + c1) + (c2 + c3), where segments that no row sees are +0 and need not exist in memory. (Adding +0 is not
+  // nothing: it makes +0 of -0.)
+  static void add_segments(const float* c, int64_t size, const bool* has, float* o) {
+    const F zero = Ops::set(0.0F);
+    const auto sum = [&](auto&& left, auto&& right) {
+      for (int64_t i = 0; i < size; i += kLanes) Ops::store(o + i, Ops::add(left(i), right(i)));
+    };
+    const auto segment = [&](int s) { return [c, size, s](int64_t i) { return Ops::load(c + s * size + i); }; };
+    const auto none = [zero](int64_t) { return zero; };
+    const auto pair = [&](int s) {
+      return
+          [c, size, s](int64_t i) { return Ops::add(Ops::load(c + s * size + i), Ops::load(c + (s + 1) * size + i)); };
+    };
+    if (has[0] && !has[1] && !has[2] && !has[3]) return sum(segment(0), none);
+    if (has[0] && has[1] && !has[2] && !has[3]) return sum(pair(0), none);
+    if (has[0] && has[1] && has[2] && has[3]) return sum(pair(0), pair(2));
+    const auto one = [&](int s) {
+      return [c, size, has, zero, s](int64_t i) { return has[s] ? Ops::load(c + s * size + i) : zero; };
+    };
+    const auto two = [&](int s) {
+      return [left = one(s), right = one(s + 1)](int64_t i) { return Ops::add(left(i), right(i)); };
+    };
+    sum(two(0), two(2));
   }
 
   // Merges the splits of every query of the block and writes its output. Replaces m by the weights.

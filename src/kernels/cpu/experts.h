@@ -46,8 +46,8 @@ class ExpertPass {
   /// The two job lists of a call. begin() sets sizes and grows memory; then gate_up(job, thread) for every job of
   /// gate_up_jobs(), a barrier, and down(job, thread) for every job of down_jobs().
   void begin(const ExpertCall& call);
-  int64_t gate_up_jobs() const { return gate_up_jobs_; }
-  int64_t down_jobs() const { return down_jobs_; }
+  int64_t gate_up_jobs() const { return static_cast<int64_t>(gate_up_list_.size()); }
+  int64_t down_jobs() const { return static_cast<int64_t>(down_list_.size()); }
   void gate_up(int64_t job, int thread);
   void down(int64_t job, int thread);
   /// Between the two lists: what enters down for the rows of a group, [rows of the group, h], read back from its int8
@@ -55,6 +55,14 @@ class ExpertPass {
   void read_hidden(const RouteGroups::Group& group, std::vector<float>& out) const;
 
  private:
+  /// Blocks first .. last of 32 values of a group's h.
+  struct GateUpJob {
+    int32_t group;
+    int64_t first_block, last_block;
+  };
+  struct TileRange {
+    int64_t first, last;
+  };
   struct Scratch {
     ActivationBuffer gathered;  // the rows of one group
     uint64_t call = 0;          // which group of which call that is
@@ -69,6 +77,8 @@ class ExpertPass {
     const std::byte* tile;
   };
   JobStart start_after_gate_up(int64_t job) const;
+  void list_gate_up();
+  void list_down();
   /// One tile of gate or up. `later`: the same tile of what this thread walks to next, or null.
   struct TileStep {
     const Matrix* matrix;
@@ -92,8 +102,9 @@ class ExpertPass {
   bool quantised_input_ = false, float_input_ = false;
   int64_t inner_ = 0;     // width of h
   int64_t h_blocks_ = 0;  // pieces of 32 of it
-  int64_t blocks_per_job_ = 1, pieces_ = 1, tiles_per_job_ = 1;
-  int64_t gate_up_jobs_ = 0, down_jobs_ = 0;
+  int64_t partial_width_ = 0;
+  std::vector<GateUpJob> gate_up_list_;
+  std::vector<TileRange> down_list_;
   ActivationBuffer h_;           // [routes] in the order of groups
   std::vector<float> h_floats_;  // [routes, inner] for a float down
   std::vector<std::unique_ptr<Scratch>> scratch_;

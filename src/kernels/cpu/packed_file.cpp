@@ -5,6 +5,9 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
@@ -28,6 +31,13 @@ struct Hash {
     for (std::byte b : bytes) value = (value ^ static_cast<uint64_t>(b)) * 0x100000001b3;
   }
 };
+
+size_t pieces_of(size_t bytes) {
+  return (bytes + kPackedPiece - 1) / kPackedPiece;
+}
+std::span<const std::byte> piece_of(std::span<const std::byte> tiles, size_t piece) {
+  return tiles.subspan(piece * kPackedPiece, std::min(kPackedPiece, tiles.size() - piece * kPackedPiece));
+}
 
 size_t round_up_to(size_t size, size_t multiple) {
   return (size + multiple - 1) / multiple * multiple;
@@ -83,14 +93,39 @@ std::string packed_header(const std::string& source, const std::string& matrices
                      kLayoutVersion, hash.value, bytes, source);
 }
 
+uint64_t checksum(std::span<const std::byte> bytes) {
+  // Four chains, since a multiplication takes four cycles. Every step is a bijection of the chain, and so is the end.
+  constexpr uint64_t kFactor = 0x9fb21c651e98df25;
+  std::array<uint64_t, 4> chains = {0x243f6a8885a308d3, 0x13198a2e03707344, 0xa4093822299f31d0, 0x082efa98ec4e6c89};
+  const auto add = [&](const std::byte* from) {
+    std::array<uint64_t, 4> words;
+    std::memcpy(words.data(), from, sizeof words);
+    for (size_t i = 0; i < words.size(); ++i) chains[i] = std::rotl((chains[i] ^ words[i]) * kFactor, 29);
+  };
+  size_t at = 0;
+  for (; at + 32 <= bytes.size(); at += 32) add(bytes.data() + at);
+  if (at < bytes.size()) {
+    std::array<std::byte, 32> last{};
+    std::ranges::copy(bytes.subspan(at), last.begin());
+    add(last.data());
+  }
+  uint64_t sum = bytes.size();
+  for (const uint64_t chain : chains) sum = std::rotl((sum ^ chain) * kFactor, 31);
+  return sum;
+}
+
 Expected<void> write_packed_file(const std::filesystem::path& path, const std::string& header,
                                  std::span<const std::byte> tiles) {
   COHORT_ASSIGN(AtomicFileWriter file, AtomicFileWriter::create(path));
   COHORT_TRY(file.write(std::as_bytes(std::span(header))));
   COHORT_TRY(file.pad_to(kPackedAlignment));
-  constexpr size_t kPiece = size_t{4} << 20;
-  for (size_t at = 0; at < tiles.size(); at += kPiece)
-    COHORT_TRY(file.write(tiles.subspan(at, std::min(kPiece, tiles.size() - at))));
+  std::vector<uint64_t> sums;
+  for (size_t piece = 0; piece < pieces_of(tiles.size()); ++piece) {
+    const auto bytes = piece_of(tiles, piece);
+    sums.push_back(checksum(bytes));
+    COHORT_TRY(file.write(bytes));
+  }
+  COHORT_TRY(file.write(std::as_bytes(std::span(sums))));
   return file.commit();
 }
 
@@ -113,15 +148,41 @@ Expected<MappedTiles> map_packed_file(const std::filesystem::path& path, const s
                 path.string(), line_at(text, start), line_at(header, start));
   }
   mapped.offset = round_up_to(header.size(), kPackedAlignment);
-  if (all.size() != mapped.offset + bytes) {
+  mapped.bytes = bytes;
+  const size_t expected = mapped.offset + bytes + pieces_of(bytes) * sizeof(uint64_t);
+  if (all.size() != expected) {
     return fail(ErrorCode::corrupt, "'{}' has {} bytes; {} are expected (cohort pack writes it anew)", path.string(),
-                all.size(), mapped.offset + bytes);
+                all.size(), expected);
   }
   // Advice: large pages where the file system has them, and reading ahead.
   auto* start = const_cast<std::byte*>(all.data());
   madvise(start, all.size(), MADV_HUGEPAGE);
   madvise(start, all.size(), MADV_WILLNEED);
   return mapped;
+}
+
+Expected<void> compare_checksums(const std::filesystem::path& path, const MappedTiles& mapped, bool all,
+                                 ThreadTeam& team) {
+  const auto tiles = mapped.tiles();
+  const auto sums = mapped.file.bytes().subspan(mapped.offset + mapped.bytes);
+  const size_t pieces = pieces_of(tiles.size());
+  const size_t compared = all ? pieces : std::min(pieces, kComparedAtStart / kPackedPiece);
+  std::atomic<size_t> wrong = pieces;  // the first
+  team.run(static_cast<int64_t>(compared), [&](int64_t index, int) {
+    const size_t piece = static_cast<size_t>(index) * pieces / compared;
+    uint64_t expected = 0;
+    std::memcpy(&expected, sums.data() + piece * sizeof expected, sizeof expected);
+    if (checksum(piece_of(tiles, piece)) == expected) return;
+    size_t before = wrong.load();
+    while (piece < before && !wrong.compare_exchange_weak(before, piece)) {
+    }
+  });
+  if (wrong.load() == pieces) return {};
+  const size_t first = mapped.offset + wrong.load() * kPackedPiece;
+  return fail(ErrorCode::corrupt,
+              "'{}' is damaged: the checksum of bytes {} to {} does not fit (cohort pack writes it anew; a disk that "
+              "does this again is failing)",
+              path.string(), first, first + piece_of(tiles, wrong.load()).size());
 }
 
 }  // namespace cohort::cpu

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <span>
+#include <vector>
 
 #include "base/test_folder.h"
 #include "kernels/cpu/backend.h"
@@ -119,7 +121,7 @@ TEST(packed_file, what_does_not_fit_is_refused_by_name) {
   world.folder.write("model.gguf.packed", "something else that is longer than the first line");
   EXPECT_NE(world.refusal().find("no file of packed weights"), std::string::npos);
 
-  for (const auto& [from, to] : {std::pair("format 1", "format 0"), std::pair("layouts ", "layouts 9")}) {
+  for (const auto& [from, to] : {std::pair("format 2", "format 1"), std::pair("layouts ", "layouts 9")}) {
     std::string other = good;
     other.replace(other.find(from), std::string(from).size(), to);
     world.folder.write("model.gguf.packed", other);
@@ -127,6 +129,65 @@ TEST(packed_file, what_does_not_fit_is_refused_by_name) {
   }
   world.folder.write("model.gguf.packed", good);
   EXPECT_EQ(world.refusal(), "");
+}
+
+TEST(packed_file, bits_that_rot_are_noticed) {
+  World world(Mode::write);
+  ASSERT_TRUE(world.load());
+  const std::string good = world.bytes();
+  for (const size_t at : {kPackedAlignment, kPackedAlignment + 12345, good.size() - 9, good.size() - 1}) {
+    for (const int bit : {0, 7}) {
+      std::string rotten = good;
+      rotten[at] = static_cast<char>(rotten[at] ^ (1 << bit));
+      world.folder.write("model.gguf.packed", rotten);
+      EXPECT_NE(world.refusal().find("is damaged: the checksum of bytes"), std::string::npos) << at << " " << bit;
+    }
+  }
+  world.cache.mode = Mode::automatic;
+  const auto again = world.load();
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ((*again)->description().find("packed file"), std::string::npos);
+  EXPECT_EQ(world.bytes(), good);
+}
+
+TEST(packed_file, checksums_depend_on_every_word_and_its_place) {
+  std::vector<std::byte> bytes(1000);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 7 + i / 256);
+  const uint64_t all = checksum(bytes);
+  EXPECT_EQ(checksum(bytes), all);
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] ^= std::byte{16};
+    EXPECT_NE(checksum(bytes), all) << i;
+    bytes[i] ^= std::byte{16};
+  }
+  EXPECT_NE(checksum(std::span(bytes).first(999)), all);
+  std::swap_ranges(bytes.begin(), bytes.begin() + 32, bytes.begin() + 32);
+  EXPECT_NE(checksum(bytes), all);
+  EXPECT_NE(checksum(std::vector<std::byte>(32)), checksum(std::vector<std::byte>(64)));
+}
+
+TEST(packed_file, more_than_one_piece) {
+  const TestFolder folder;
+  std::vector<std::byte> tiles(3 * kPackedPiece + 640);
+  for (size_t i = 0; i < tiles.size(); ++i) tiles[i] = static_cast<std::byte>(i * 31 + i / 4096);
+  const auto path = folder / "x.packed";
+  const std::string header = packed_header("", "", tiles.size());
+  ThreadTeam team(2);
+  const auto compare = [&] {
+    const auto mapped = map_packed_file(path, header, tiles.size());
+    if (!mapped) return mapped.error().message;
+    EXPECT_TRUE(std::ranges::equal(mapped->tiles(), tiles));
+    const auto same = compare_checksums(path, *mapped, true, team);
+    return same ? std::string() : same.error().message;
+  };
+  ASSERT_TRUE(write_packed_file(path, header, tiles));
+  EXPECT_EQ(compare(), "");
+  tiles[2 * kPackedPiece + 5] ^= std::byte{1};
+  std::string file = *read_text_file(path);
+  file[kPackedAlignment + 2 * kPackedPiece + 5] = static_cast<char>(tiles[2 * kPackedPiece + 5]);
+  folder.write("x.packed", file);
+  EXPECT_NE(compare().find(std::to_string(kPackedAlignment + 2 * kPackedPiece) + " to"), std::string::npos)
+      << compare();
 }
 
 TEST(packed_file, a_changed_model_is_packed_again) {

@@ -12,9 +12,9 @@ namespace cohort::cpu {
 struct ExpertTuning {
   /// Gate and up alternate tile by tile; else both tiles of gate come before both of up.
   bool interleave = false;
-  /// A job should read this much weight: enough to amortise taking it (0.1 us) and to let prefetching run, little
-  /// enough that the last jobs of a pass end together.
-  int32_t job_bytes = 48 << 10;
+  /// A job of gate and up reads at most this much weight, and never of more than one expert: rows are gathered once
+  /// for every job, and its first lines are often not prefetched. The last jobs of a pass are shorter anyway.
+  int32_t job_bytes = 1 << 20;
   friend bool operator==(const ExpertTuning&, const ExpertTuning&) = default;
 };
 

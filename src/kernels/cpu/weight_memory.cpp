@@ -94,10 +94,12 @@ Expected<WeightMemory> WeightMemory::create(const Program& program, ThreadTeam& 
   const std::string header = packed_header(cache.source, described, memory.size_);
   bool keep = cache.mode == PackedCache::Mode::write || cache.mode == PackedCache::Mode::automatic;
   if (cache.mode == PackedCache::Mode::use || cache.mode == PackedCache::Mode::automatic) {
-    auto mapped = map_packed_file(cache.file, header, memory.size_);
+    auto mapped = map_packed_file(cache.file, header, memory.size_).and_then([&](MappedTiles&& tiles) {
+      return compare_checksums(cache.file, tiles, cache.verify_all, team).map([&] { return std::move(tiles); });
+    });
     if (mapped) {
       memory.tiles_ = std::move(*mapped);
-      memory.place(weights, memory.tiles_.file.bytes().data() + memory.tiles_.offset);
+      memory.place(weights, memory.tiles_.tiles().data());
       return memory;
     }
     if (cache.mode == PackedCache::Mode::use) return tl::unexpected(mapped.error());
