@@ -17,10 +17,9 @@
 
 #include <limits>
 
-#include "kernels/cpu/attention.h"
-#include "kernels/cpu/attention_layout.h"
+#include "kernels/cpu/attention_append.h"
+#include "kernels/cpu/attention_block.h"
 #include "kernels/cpu/attention_tile.h"
-#include "numerics/cached.h"
 #include "numerics/functions.h"
 
 namespace cohort::cpu {
@@ -32,92 +31,18 @@ struct Attention : AttentionTile<Ops> {
   using Half = numerics::Half;
   using Brain = numerics::Brain;
   using Eight = numerics::Eight;
-  template <class T>
-  static constexpr bool kScaled = sizeof(T) == 1;  // Eight
   using AttentionTile<Ops>::kRows;
   static constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
+  using Blocks = AttentionBlocks<Ops>;
+  using Range = typename Blocks::Range;
+  template <class T>
+  using Block = typename Blocks::template Block<T>;
+  template <class T>
+  static constexpr bool kScaled = Blocks::template kScaled<T>;
+
   static constexpr int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
   static constexpr int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-
-  // Positions [lo, hi).
-  struct Range {
-    int64_t lo, hi;
-    bool empty() const { return lo >= hi; }
-    Range clip(int64_t from, int64_t to) const { return {most(lo, from), least(hi, to)}; }
-  };
-
-  // A block at work: sizes, where its scratch lies, what its rows see.
-  template <class T>
-  struct Block {
-    const AttentionCall& call;
-    const AttentionJob& job;
-    const SequenceRows& sequence;
-    int64_t group, head_dim, width, real, queries;  // real: without padding
-    float *q, *p, *keys, *values, *segments;
-
-    Block(const AttentionCall& c, const AttentionJob& j, float* scratch)
-        : call(c), job(j), sequence(c.sequences[j.sequence]) {
-      group = c.attend.heads / c.attend.kv_heads;
-      head_dim = c.attend.head_dim;
-      width = round_up(head_dim, kLanes);
-      real = j.rows * group;
-      queries = padded_queries(real, kRows);
-      const ScratchLayout layout{queries, head_dim, width};
-      q = scratch + layout.q();
-      p = scratch + layout.p();
-      keys = scratch + layout.keys();
-      values = scratch + layout.values();
-      segments = scratch + layout.segments();
-    }
-    // One pass over K and V serves the whole block, straight from the cache. (Values with scales are always made
-    // floats first: once for all query heads of a group.)
-    bool direct() const { return !kScaled<T> && queries <= kRows && width == head_dim; }
-    int64_t position(int64_t query) const {
-      return sequence.first_position + job.first_row + least(query, real - 1) / group;
-    }
-    Range visible(int64_t query) const {
-      const int64_t end = position(query) + 1;
-      return {call.attend.window > 0 ? most(0, end - call.attend.window) : 0, end};
-    }
-    Range visible() const { return {visible(0).lo, visible(real - 1).hi}; }
-    int64_t tile_rows(int64_t first) const { return least(kRows, queries - first); }
-    // Scales of K or V of the page of `position`; the codes follow.
-    const Half* page_scales(const std::byte* keys_or_values, int64_t position) const {
-      return reinterpret_cast<const Half*>(keys_or_values + page_offset(position) +
-                                           job.kv_head * scaled_head_bytes(head_dim));
-    }
-    const T* codes_after(const Half* scales) const {
-      return reinterpret_cast<const T*>(scales + scale_bytes(head_dim) / 2);
-    }
-    const T* page_keys(int64_t position) const {
-      if constexpr (kScaled<T>) return codes_after(page_scales(call.keys, position));
-      return reinterpret_cast<const T*>(call.keys + page_offset(position)) + job.kv_head * head_dim * kPagePositions;
-    }
-    // V from `position` to the end of its page.
-    const T* page_values(int64_t position) const {
-      return reinterpret_cast<const T*>(call.values + page_offset(position)) +
-             (job.kv_head * kPagePositions + position % kPagePositions) * head_dim;
-    }
-    // What is read after V of the page at `page`: the next V of the split, then K of the next split, then nothing.
-    const T* after_values(int64_t page, Range split) const {
-      const int64_t next = page + kPagePositions;
-      if (next < split.hi) return page_values(next);
-      return next < visible().hi && next / kSplitPositions < job.first_split + job.splits ? page_keys(next) : nullptr;
-    }
-    // What is read after K of the page at `page`: the next K of the split, then V of its first page.
-    const T* after_keys(int64_t page, Range split) const {
-      const bool more = page + kPagePositions < split.hi;
-      return more ? page_keys(page + kPagePositions) : page_values(split.lo / kPagePositions * kPagePositions);
-    }
-    size_t page_offset(int64_t position) const {
-      return static_cast<size_t>(sequence.pages.data()[position / kPagePositions]) * call.page_stride;
-    }
-    int64_t out_offset(int64_t query) const {
-      const int64_t row = sequence.first_row + job.first_row + query / group;
-      return (row * call.attend.heads + job.kv_head * group + query % group) * head_dim;
-    }
-  };
 
   template <class T>
   static void gather_queries(const Block<T>& block) {
@@ -427,88 +352,6 @@ struct Attention : AttentionTile<Ops> {
     if (job.partials < 0) finish(block, partials);
   }
 
-  template <class T>
-  static void append_as(const AttentionCall& call, const SequenceRows& sequence, int32_t first, int32_t rows,
-                        const float* k, const float* v) {
-    const int64_t head_dim = call.attend.head_dim;
-    const int64_t kv_width = call.attend.kv_heads * head_dim;
-    for (int64_t row = first; row < first + rows; ++row) {
-      const int64_t position = sequence.first_position + row, slot = position % kPagePositions;
-      const size_t page = static_cast<size_t>(sequence.pages.data()[position / kPagePositions]) * call.page_stride;
-      T* keys = reinterpret_cast<T*>(call.keys + page) + slot;
-      T* values = reinterpret_cast<T*>(call.values + page) + slot * head_dim;
-      const float* row_k = k + (sequence.first_row + row) * kv_width;
-      const float* row_v = v + (sequence.first_row + row) * kv_width;
-      for (int64_t h = 0; h < call.attend.kv_heads; ++h) {
-        for (int64_t d = 0; d < head_dim; d += kLanes) {
-          const int n = part(head_dim - d);
-          T buffer[kLanes];
-          Ops::store(buffer, Ops::load_part(row_k + h * head_dim + d, n, 0.0F));
-          for (int i = 0; i < n; ++i) keys[(h * head_dim + d + i) * kPagePositions] = buffer[i];
-          Ops::store(buffer, Ops::load_part(row_v + h * head_dim + d, n, 0.0F));
-          for (int i = 0; i < n; ++i) values[h * kPagePositions * head_dim + d + i] = buffer[i];
-        }
-      }
-    }
-  }
-
-  // `count` values, at most kScaledDims, become codes that lie `stride` apart, and their scale: the largest of them is
-  // 127. Where one is no finite number, the scale is none, and so is everything read with it.
-  static void append_scaled(const float* x, int64_t count, Half* scale, Eight* codes, int64_t stride) {
-    F largest = Ops::set(0.0F), probe = Ops::set(0.0F);
-    for (int64_t d = 0; d < count; d += kLanes) {
-      const F v = Ops::load_part(x + d, part(count - d), 0.0F);
-      largest = Ops::max_number(Ops::neg(v), Ops::max_number(v, largest));
-      probe = Ops::fma(v, Ops::set(0.0F), probe);
-    }
-    const float wanted = Ops::max16(largest) / 127.0F;
-    constexpr float kLargestHalf = 65504.0F;
-    Half rounded[kLanes];
-    Ops::store(rounded, Ops::set((wanted < kLargestHalf ? wanted : kLargestHalf) + Ops::tree16(probe)));
-    *scale = rounded[0];
-    float step[kLanes];
-    Ops::store(step, Ops::load(rounded));
-    const F inverse = Ops::set(step[0] > 0.0F ? 1.0F / step[0] : 0.0F), lowest = Ops::set(-127.0F);
-    for (int64_t d = 0; d < count; d += kLanes) {
-      const int n = part(count - d);
-      F q = Ops::rint(Ops::mul(Ops::load_part(x + d, n, 0.0F), inverse));
-      q = Ops::neg(Ops::max_number(Ops::neg(Ops::max_number(q, lowest)), lowest));
-      float values[kLanes];
-      Ops::store(values, q);
-      for (int i = 0; i < n; ++i) codes[(d + i) * stride].code = static_cast<int8_t>(values[i]);
-    }
-  }
-
-  static void append_q8(const AttentionCall& call, const SequenceRows& sequence, int32_t first, int32_t rows,
-                        const float* k, const float* v) {
-    const int64_t head_dim = call.attend.head_dim, kv_heads = call.attend.kv_heads;
-    for (int64_t row = first; row < first + rows; ++row) {
-      const int64_t position = sequence.first_position + row, slot = position % kPagePositions;
-      const size_t page = static_cast<size_t>(sequence.pages.data()[position / kPagePositions]) * call.page_stride;
-      for (int64_t h = 0; h < kv_heads; ++h) {
-        const int64_t from = ((sequence.first_row + row) * kv_heads + h) * head_dim;
-        std::byte* keys = call.keys + page + h * scaled_head_bytes(head_dim);
-        std::byte* values = call.values + page + h * scaled_head_bytes(head_dim);
-        auto* key_codes = reinterpret_cast<Eight*>(keys + scale_bytes(head_dim));
-        auto* value_codes = reinterpret_cast<Eight*>(values + scale_bytes(head_dim));
-        for (int64_t d = 0; d < head_dim; d += kScaledDims) {
-          const int64_t count = least(kScaledDims, head_dim - d), at = d / kScaledDims * kPagePositions + slot;
-          append_scaled(k + from + d, count, reinterpret_cast<Half*>(keys) + at, key_codes + d * kPagePositions + slot,
-                        kPagePositions);
-          append_scaled(v + from + d, count, reinterpret_cast<Half*>(values) + at, value_codes + slot * head_dim + d,
-                        1);
-        }
-      }
-    }
-  }
-
-  static void append(const AttentionCall& call, const SequenceRows& sequence, int32_t first, int32_t rows,
-                     const float* k, const float* v) {
-    if (call.type == TensorType::f32) return append_as<float>(call, sequence, first, rows, k, v);
-    if (call.type == TensorType::f16) return append_as<Half>(call, sequence, first, rows, k, v);
-    if (call.type == TensorType::q8_0) return append_q8(call, sequence, first, rows, k, v);
-    append_as<Brain>(call, sequence, first, rows, k, v);
-  }
   static void run(const AttentionCall& call, const AttentionJob& job, float* scratch) {
     if (call.type == TensorType::f32) return run_as<float>(call, job, scratch);
     if (call.type == TensorType::f16) return run_as<Half>(call, job, scratch);
@@ -519,7 +362,7 @@ struct Attention : AttentionTile<Ops> {
     finish(Block<float>(call, job, call.shared), call.shared + job.partials);
   }
 
-  static constexpr AttentionKernels table() { return {kRows, append, run, merge}; }
+  static constexpr AttentionKernels table() { return {kRows, AttentionAppend<Ops>::append, run, merge}; }
 };
 
 }  // namespace cohort::cpu

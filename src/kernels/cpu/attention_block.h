@@ -1,0 +1,102 @@
+// A block of attention at work: which positions its rows see, where its scratch lies and where in the cache its keys
+// and values do. Templates over Ops for the same reason as in attention_impl.h.
+#pragma once
+
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_layout.h"
+#include "numerics/cached.h"
+
+namespace cohort::cpu {
+
+template <class Ops>
+struct AttentionBlocks {
+  static constexpr int kLanes = 16;
+  static constexpr int kRows = Ops::kTileRows;
+  using Half = numerics::Half;
+  template <class T>
+  static constexpr bool kScaled = sizeof(T) == 1;  // numerics::Eight
+
+  static constexpr int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+  static constexpr int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+  // Positions [lo, hi).
+  struct Range {
+    int64_t lo, hi;
+    bool empty() const { return lo >= hi; }
+    Range clip(int64_t from, int64_t to) const { return {most(lo, from), least(hi, to)}; }
+  };
+
+  // A block at work: sizes, where its scratch lies, what its rows see.
+  template <class T>
+  struct Block {
+    const AttentionCall& call;
+    const AttentionJob& job;
+    const SequenceRows& sequence;
+    int64_t group, head_dim, width, real, queries;  // real: without padding
+    float *q, *p, *keys, *values, *segments;
+
+    Block(const AttentionCall& c, const AttentionJob& j, float* scratch)
+        : call(c), job(j), sequence(c.sequences[j.sequence]) {
+      group = c.attend.heads / c.attend.kv_heads;
+      head_dim = c.attend.head_dim;
+      width = round_up(head_dim, kLanes);
+      real = j.rows * group;
+      queries = padded_queries(real, kRows);
+      const ScratchLayout layout{queries, head_dim, width};
+      q = scratch + layout.q();
+      p = scratch + layout.p();
+      keys = scratch + layout.keys();
+      values = scratch + layout.values();
+      segments = scratch + layout.segments();
+    }
+    // One pass over K and V serves the whole block, straight from the cache. (Values with scales are always made
+    // floats first: once for all query heads of a group.)
+    bool direct() const { return !kScaled<T> && queries <= kRows && width == head_dim; }
+    int64_t position(int64_t query) const {
+      return sequence.first_position + job.first_row + least(query, real - 1) / group;
+    }
+    Range visible(int64_t query) const {
+      const int64_t end = position(query) + 1;
+      return {call.attend.window > 0 ? most(0, end - call.attend.window) : 0, end};
+    }
+    Range visible() const { return {visible(0).lo, visible(real - 1).hi}; }
+    int64_t tile_rows(int64_t first) const { return least(kRows, queries - first); }
+    // Scales of K or V of the page of `position`; the codes follow.
+    const Half* page_scales(const std::byte* keys_or_values, int64_t position) const {
+      return reinterpret_cast<const Half*>(keys_or_values + page_offset(position) +
+                                           job.kv_head * scaled_head_bytes(head_dim));
+    }
+    const T* codes_after(const Half* scales) const {
+      return reinterpret_cast<const T*>(scales + scale_bytes(head_dim) / 2);
+    }
+    const T* page_keys(int64_t position) const {
+      if constexpr (kScaled<T>) return codes_after(page_scales(call.keys, position));
+      return reinterpret_cast<const T*>(call.keys + page_offset(position)) + job.kv_head * head_dim * kPagePositions;
+    }
+    // V from `position` to the end of its page.
+    const T* page_values(int64_t position) const {
+      return reinterpret_cast<const T*>(call.values + page_offset(position)) +
+             (job.kv_head * kPagePositions + position % kPagePositions) * head_dim;
+    }
+    // What is read after V of the page at `page`: the next V of the split, then K of the next split, then nothing.
+    const T* after_values(int64_t page, Range split) const {
+      const int64_t next = page + kPagePositions;
+      if (next < split.hi) return page_values(next);
+      return next < visible().hi && next / kSplitPositions < job.first_split + job.splits ? page_keys(next) : nullptr;
+    }
+    // What is read after K of the page at `page`: the next K of the split, then V of its first page.
+    const T* after_keys(int64_t page, Range split) const {
+      const bool more = page + kPagePositions < split.hi;
+      return more ? page_keys(page + kPagePositions) : page_values(split.lo / kPagePositions * kPagePositions);
+    }
+    size_t page_offset(int64_t position) const {
+      return static_cast<size_t>(sequence.pages.data()[position / kPagePositions]) * call.page_stride;
+    }
+    int64_t out_offset(int64_t query) const {
+      const int64_t row = sequence.first_row + job.first_row + query / group;
+      return (row * call.attend.heads + job.kv_head * group + query % group) * head_dim;
+    }
+  };
+};
+
+}  // namespace cohort::cpu
