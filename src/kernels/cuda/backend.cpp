@@ -99,7 +99,7 @@ class Backend final : public CudaBackend {
     }
     COHORT_TRY(check_room());
     COHORT_ASSIGN(auto uploader, Uploader::create(memory_, options_.threads, total_bytes_, options_.progress));
-    COHORT_ASSIGN(lowered_, lower(program_, limits_, cache_, memory_, *uploader));
+    COHORT_ASSIGN(lowered_, lower(program_, limits_, cache_, memory_, *uploader, sms_));
     COHORT_TRY(allocate_stamps(memory_, lowered_.launches.size(), step_));
     return uploader->finish();
   }
@@ -141,6 +141,7 @@ class Backend final : public CudaBackend {
         list->push_back(static_cast<std::byte*>(memory));
       }
     }
+    if (lowered_.flow != nullptr) COHORT_TRY(set_flow_cache(*lowered_.flow, cache_));
     return check(cudaStreamSynchronize(stream_), "clearing the KV cache");
   }
 
@@ -216,11 +217,12 @@ class Backend final : public CudaBackend {
     Launcher launcher{variant, decode_, groups_, one_row_, step_, sms_, stream_};
     launcher.step.max_rows = most_rows(variant);
     std::vector<KernelTime> times;
-    for (const Launch& launch : lowered_.launches) {
+    const std::vector<const Launch*> launches = launches_of(one_row_);
+    for (const Launch* launch : launches) {
       const auto known =
-          std::find_if(times.begin(), times.end(), [&](const KernelTime& t) { return t.kind == launch.kind; });
+          std::find_if(times.begin(), times.end(), [&](const KernelTime& t) { return t.kind == launch->kind; });
       if (known == times.end()) {
-        times.push_back({launch.kind, 1, 0});
+        times.push_back({launch->kind, 1, 0});
       } else {
         ++known->launches;
       }
@@ -232,8 +234,8 @@ class Backend final : public CudaBackend {
       float best = 1e30F;
       for (int repeat = 0; repeat < 4; ++repeat) {
         COHORT_TRY(check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capturing a profile"));
-        for (const Launch& launch : lowered_.launches) {
-          if (time.kind == launch.kind) launch.run(launcher);
+        for (const Launch* launch : launches) {
+          if (time.kind == launch->kind) launch->run(launcher);
         }
         cudaGraph_t captured = nullptr;
         cudaGraphExec_t exec = nullptr;
@@ -255,7 +257,7 @@ class Backend final : public CudaBackend {
     cudaEventDestroy(to);
     return times;
   }
-  Expected<std::vector<BlockStamps>> stamps() override { return read_stamps(step_, lowered_.launches); }
+  Expected<std::vector<BlockStamps>> stamps() override { return read_stamps(step_, launches_of(one_row_)); }
   int64_t submissions() const override { return submissions_; }
   int64_t kernels() const override { return kernels_; }
   size_t device_bytes() const override { return memory_.bytes() + cache_memory_.bytes(); }
@@ -483,12 +485,23 @@ class Backend final : public CudaBackend {
     return row - begin;
   }
 
+  /// The launches of a step: all, or with one for all layers of a step of one row.
+  std::vector<const Launch*> launches_of(bool one_row) const {
+    std::vector<const Launch*> list;
+    const FlowPlan* flow = one_row && lowered_.flow != nullptr && lowered_.flow->ready ? lowered_.flow.get() : nullptr;
+    for (size_t i = 0; i < lowered_.launches.size(); ++i) {
+      if (flow != nullptr && i == flow->first) list.push_back(&flow->launch);
+      if (flow == nullptr || i < flow->first || i >= flow->last) list.push_back(&lowered_.launches[i]);
+    }
+    return list;
+  }
+
   void launch_all(Variant variant, bool decode, bool groups, bool one_row, Ending ending) {
     Launcher launcher{variant, decode, groups, one_row, step_, sms_, stream_};
     launcher.step.max_rows = most_rows(variant);
     launch_begin({host_, launcher.step, lowered_.distinct}, stream_);
-    for (const Launch& launch : lowered_.launches) {
-      launch.run(launcher);
+    for (const Launch* launch : launches_of(one_row)) {
+      launch->run(launcher);
       next_launch(launcher.step);
     }
     if (ending == Ending::greedy) {

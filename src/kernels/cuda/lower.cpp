@@ -42,6 +42,7 @@ Expected<Lowered> Lowering::run() {
   result_.logits = values_[index(program_.logits)].rows.data;
   keep_ = values_[index(program_.logits)].float_memory;
   result_.distinct = group_.distinct;
+  COHORT_TRY(find_flow(sms_));
   return std::move(result_);
 }
 
@@ -129,8 +130,8 @@ Expected<Quantised> Lowering::quantised(ValueId id) {
 }
 
 Expected<Lowered> lower(const Program& program, const Limits& limits, const CacheMemory& cache, DeviceMemory& memory,
-                        Uploader& uploader) {
-  return Lowering(program, limits, cache, memory, uploader).run();
+                        Uploader& uploader, int sms) {
+  return Lowering(program, limits, cache, memory, uploader, sms).run();
 }
 
 }  // namespace cohort::cuda

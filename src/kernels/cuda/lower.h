@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/cuda/args.h"
+#include "kernels/cuda/flow.h"
 #include "kernels/cuda/memory.h"
 #include "models/program.h"
 
@@ -36,6 +36,21 @@ struct CacheMemory {
   std::vector<std::byte*> keys, values;  // per cache layer
 };
 
+/// Launches [first, last) of a step of one row as one kernel (flow.cuh).
+struct FlowPlan {
+  size_t first = 0, last = 0;
+  Launch launch;
+  FlowFormats formats = FlowFormats::q4;
+  FlowArgs args;
+  std::vector<FlowLayer> layers;
+  std::vector<size_t> cache_layers;
+  FlowLayer* device = nullptr;  // the layers there
+  uint32_t* epoch = nullptr;
+  bool ready = false;  // the cache is known and of a type that the kernel reads
+};
+/// After the cache was allocated anew.
+Expected<void> set_flow_cache(FlowPlan& plan, const CacheMemory& cache);
+
 struct Limits {
   int32_t rows = 2048;  // of one submission
   int32_t sampled = 256;
@@ -48,11 +63,13 @@ struct Lowered {
   float* logits = nullptr;       // [sampled, vocabulary]
   int32_t* distinct = nullptr;   // experts touched in the last step, over all layers
   int moe_layers = 0;
-  bool attention_groups = true;  // all attention can use launch_attention_group
+  bool attention_groups = true;    // all attention can use launch_attention_group
+  std::shared_ptr<FlowPlan> flow;  // null: not a program of that shape
 };
 
-/// Uploads every weight of the program and lowers it. Errors name the tensor and the type or size that cannot run.
+/// Uploads every weight of the program and lowers it for a device of `sms` multiprocessors. Errors name the tensor and
+/// the type or size that cannot run.
 Expected<Lowered> lower(const Program& program, const Limits& limits, const CacheMemory& cache, DeviceMemory& memory,
-                        Uploader& uploader);
+                        Uploader& uploader, int sms);
 
 }  // namespace cohort::cuda

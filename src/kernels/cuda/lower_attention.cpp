@@ -90,6 +90,7 @@ Expected<void> Lowering::emit(size_t i, const op::Attend& attend) {
       launch_attention(args, l.sms, l.stream);
     }
   });
+  note(AttentionNote{args, layer});
   return {};
 }
 

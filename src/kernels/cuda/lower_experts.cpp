@@ -162,6 +162,7 @@ Expected<void> Lowering::emit(size_t i, const op::Route& route) {
     }
     launch_select(a, l.sms, l.stream);
   });
+  if (with_norm) note(args);
   return {};
 }
 
@@ -250,6 +251,7 @@ Expected<void> Lowering::emit(size_t i, const op::Experts& experts) {
       launch_up(up_format, up.geometry, few_up, l.sms, l.stream);
     }
   });
+  note(ExpertsNote{up_format, down_format, pair.geometry, down.geometry, few_up, few_down});
   add("down", [out, few_down, down_format, streams](const Launcher& l) mutable {
     if (l.variant == Variant::tiles || !streams) {
       out.step = l.step;

@@ -52,6 +52,7 @@ Expected<void> Lowering::emit(size_t i, const op::Linear& linear) {
     COHORT_ASSIGN(args.out, make_group(group, outputs));
   }
   add_dense(args.sampled ? "head" : args.addend.data != nullptr ? "linear_add" : "linear", m, args);
+  note(DenseNote{m.format, args});
   return {};
 }
 

@@ -41,6 +41,7 @@ Expected<void> Lowering::emit_rows(size_t at, RowArgs args, ValueId output, cons
       args.step = l.step;
       launch_rows(args, l.sms, l.stream);
     });
+    note(args);
     return {};
   }
   RowArgs ready = args;  // the sum is there: only what follows
@@ -54,6 +55,7 @@ Expected<void> Lowering::emit_rows(size_t at, RowArgs args, ValueId output, cons
     a.step = l.step;
     launch_rows(a, l.sms, l.stream);
   });
+  note(args);
   return {};
 }
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/result.h"
@@ -71,11 +72,34 @@ inline int entry_columns(Variant variant, bool streams) {
 /// The most inputs of a router that launch_router and launch_float_linear take.
 inline constexpr int kRouterColumns = 4096;
 
+// What a launch is told, for those who make one of several (lower_flow.cpp).
+struct DenseNote {
+  Format format;
+  LinearArgs args;
+};
+struct AttentionNote {
+  AttentionArgs args;
+  size_t layer;  // of the cache
+};
+struct ExpertsNote {
+  Format up_format, down_format;
+  Geometry up_geometry, down_geometry;
+  UpArgs up;
+  DownArgs down;
+};
+using Note = std::variant<RowArgs, DenseNote, AttentionNote, RouteArgs, ExpertsNote>;
+
 class Lowering {
  public:
   Lowering(const Program& program, const Limits& limits, const CacheMemory& cache, DeviceMemory& memory,
-           Uploader& uploader)
-      : program_(program), limits_(limits), cache_(cache), memory_(memory), uploader_(uploader), pool_(memory) {}
+           Uploader& uploader, int sms)
+      : program_(program),
+        limits_(limits),
+        cache_(cache),
+        memory_(memory),
+        uploader_(uploader),
+        sms_(sms),
+        pool_(memory) {}
   Expected<Lowered> run();
 
  private:
@@ -91,6 +115,8 @@ class Lowering {
   void add(const char* kind, std::function<void(const Launcher&)> run) {
     result_.launches.push_back({kind, std::move(run)});
   }
+  /// Of the last launch.
+  void note(Note note) { notes_.insert_or_assign(result_.launches.size() - 1, std::move(note)); }
 
   // ---- Which operations move to a later place.
 
@@ -197,11 +223,15 @@ class Lowering {
   /// The addend of a sum that takes the place of `output` (which only an Add reads) and moves into its producer.
   Rows fold_add(ValueId& output);
 
+  /// Finds layers that one kernel can run (lower_flow.cpp).
+  Expected<void> find_flow(int sms);
+
   const Program& program_;
   const Limits& limits_;
   const CacheMemory& cache_;
   DeviceMemory& memory_;
   Uploader& uploader_;
+  int sms_;
   BufferPool pool_;
   Lowered result_;
   std::vector<DeviceValue> values_;
@@ -215,6 +245,7 @@ class Lowering {
   std::map<const Weight*, const float*> tables_, router_matrices_;
   std::map<std::vector<const Weight*>, const std::byte*> float_matrices_;
   std::map<std::pair<std::vector<const Weight*>, bool>, DeviceMatrix> matrices_;
+  std::map<size_t, Note> notes_;
   Group group_{};
   bool experts_stream_ = true;
   float* router_logits_ = nullptr;

@@ -4,7 +4,7 @@
 // Weights are packed as [outputs][K / 64][16 lanes][4], so that a lane reads four of its values at once. dot16 is a
 // chain of K / 16 fma in each of 16 lanes, so what bounds few rows is that chain's latency; many rows, shared memory:
 // a thread holds two rows by up to four outputs.
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/select.cuh"
 
 namespace cohort::cuda {
 namespace {
@@ -227,60 +227,15 @@ __device__ void select_experts(const RouteArgs& args, int row, int* chosen_exper
   const int lane = static_cast<int>(threadIdx.x & 31);
   const float* logits = args.logits + int64_t{row} * args.experts;
   float x[K];
-  float maximum = __int_as_float(0xff800000);
 #pragma unroll
   for (int i = 0; i < K; ++i) {
     const int e = lane + i * 32;
     x[i] = e < args.experts ? __ldcg(logits + e) : __int_as_float(0xff800000);
-    maximum = fmaxf(maximum, x[i]);
   }
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) maximum = fmaxf(maximum, __shfl_xor_sync(kFullMask, maximum, offset));
-  // sum16: lane j takes experts j, j + 16, ... in order; an absent expert adds +0 to a sum that is never -0.
-  float sum = 0.0F;
-#pragma unroll
-  for (int i = 0; i < K; ++i) {
-    x[i] = numerics::exp<Ops>(__fsub_rn(x[i], maximum));
-    sum = __fadd_rn(sum, __shfl_sync(kFullMask, x[i], lane & 15));
-    sum = __fadd_rn(sum, __shfl_sync(kFullMask, x[i], (lane & 15) + 16));
-  }
-  const float inverse = __fdiv_rn(1.0F, tree16(sum));
-  // Keys: numbers (never negative) keep their order, NaN comes after them, what is chosen or absent is 0.
-  unsigned key[K];
-#pragma unroll
-  for (int i = 0; i < K; ++i) {
-    x[i] = __fmul_rn(x[i], inverse);
-    key[i] = lane + i * 32 >= args.experts ? 0U : x[i] != x[i] ? 1U : __float_as_uint(x[i]) + 2U;
-  }
-  float weight = 0.0F;
-  int expert = 0;
-  for (int slot = 0; slot < args.top_k; ++slot) {
-    unsigned best = key[0];
-    int at = 0;
-#pragma unroll
-    for (int i = 1; i < K; ++i) {
-      if (key[i] > best) {
-        best = key[i];
-        at = i;
-      }
-    }
-    const unsigned highest = __reduce_max_sync(kFullMask, best);
-    const unsigned chosen =
-        __reduce_min_sync(kFullMask, best == highest ? static_cast<unsigned>(at * 32 + lane) : 0xffffffffU);
-    if (lane == slot) {
-      expert = static_cast<int>(chosen);
-      weight = highest == 1U ? __uint_as_float(0x7fc00000U) : __uint_as_float(highest - 2U);
-    }
-#pragma unroll
-    for (int i = 0; i < K; ++i) {
-      if (chosen == static_cast<unsigned>(i * 32 + lane)) key[i] = 0U;
-    }
-  }
-  // sum16 over the slots in order: lane j adds slots j and j + 16.
-  const float upper = __shfl_xor_sync(kFullMask, weight, 16);
-  const float total = tree16(lane < 16 ? __fadd_rn(weight, upper) : __fadd_rn(upper, weight));
+  const Choice choice = choose_experts<K>(x, args.experts, args.top_k, args.renormalise);
   if (lane < args.top_k) {
-    float w = args.renormalise ? __fdiv_rn(weight, total) : weight;
+    const int expert = choice.expert;
+    float w = choice.weight;
     if (args.expert_scale != nullptr) w = __fmul_rn(w, args.expert_scale[expert]);
     const int64_t at = int64_t{row} * args.top_k + lane;
     if (chosen_experts != nullptr) {

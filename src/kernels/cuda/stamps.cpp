@@ -20,7 +20,7 @@ void next_launch(Step& step) {
   ++step.launch;
 }
 
-Expected<std::vector<BlockStamps>> read_stamps(const Step& step, const std::vector<Launch>& launches) {
+Expected<std::vector<BlockStamps>> read_stamps(const Step& step, const std::vector<const Launch*>& launches) {
   std::vector<unsigned long long> raw(launches.size() * 2 * kStampBlocks * kStampWords);
   COHORT_TRY(check(cudaMemcpy(raw.data(), step.stamps, raw.size() * 8, cudaMemcpyDeviceToHost), "reading stamps"));
   std::vector<BlockStamps> out;
@@ -28,7 +28,7 @@ Expected<std::vector<BlockStamps>> read_stamps(const Step& step, const std::vect
     if (raw[i + 1] == 0) continue;
     const size_t block = i / kStampWords, launch = block / kStampBlocks / 2;
     BlockStamps stamps;
-    stamps.kind = launches[launch].kind;
+    stamps.kind = launches[launch]->kind;
     stamps.launch = static_cast<int64_t>(launch);
     stamps.second = block / kStampBlocks % 2 != 0;
     stamps.block = static_cast<int32_t>(block % kStampBlocks);
@@ -47,7 +47,7 @@ Expected<void> allocate_stamps(DeviceMemory&, size_t, Step&) {
   return {};
 }
 void next_launch(Step&) {}
-Expected<std::vector<BlockStamps>> read_stamps(const Step&, const std::vector<Launch>&) {
+Expected<std::vector<BlockStamps>> read_stamps(const Step&, const std::vector<const Launch*>&) {
   return fail(ErrorCode::unsupported, "this build has no stamps: configure with -DCOHORT_CUDA_STAMPS=ON");
 }
 

@@ -12,6 +12,6 @@ namespace cohort::cuda {
 Expected<void> allocate_stamps(DeviceMemory& memory, size_t launches, Step& step);
 /// The launches that follow note in the next place.
 void next_launch(Step& step);
-Expected<std::vector<BlockStamps>> read_stamps(const Step& step, const std::vector<Launch>& launches);
+Expected<std::vector<BlockStamps>> read_stamps(const Step& step, const std::vector<const Launch*>& launches);
 
 }  // namespace cohort::cuda

@@ -1,0 +1,758 @@
+// A step of one row: all layers in one kernel that stays on the device, one block an SM.
+//
+// A launch per phase costs its start, a cold first load of weights and a wait for the last block, eight times a layer:
+// more than the arithmetic. Here nothing is launched and nobody waits for a barrier of the grid: what a phase makes
+// goes to device memory value by value, each in one word of 8 bytes with the number of its layer (Flagged), and a
+// reader looks at the words that it needs until all carry that number. One buffer of each kind suffices: whoever
+// writes a value of the next layer has, through what it read, waited for all who read the old one.
+//
+// Weights come through a ring in shared memory that a warp of its own fills, in the order of use and as far ahead as
+// there is room: those of q, k, v and of the output layer arrive while the experts of the layer before compute. The
+// same warp chooses the experts (every block does, from the same logits) and asks for their weights at once.
+//
+// K of every product is shared by the sixteen other warps, a warp a segment or two, which quantise the input's part
+// that they need for themselves. Attention: a block has a head's split of 256 positions, as in attention_few.cu.
+//
+// What bounds it: the latency of seven such exchanges a layer, of chains of 128 fma (two norms and the router), and of
+// the read of the experts' weights.
+#pragma once
+
+#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/flow.h"
+#include "kernels/cuda/segments.cuh"
+#include "kernels/cuda/select.cuh"
+
+namespace cohort::cuda {
+namespace flow {
+
+using Shape = FlowShape;
+inline constexpr int kWarps = 16, kThreads = kWarps * 32, kAllThreads = kThreads + 32;
+inline constexpr int kEntries = 32;  // of the ring at once
+inline constexpr int kRing = 186 << 10;
+inline constexpr int kHeadBytes = kPageRows * Shape::kHeadDim * 2;
+inline constexpr int kMaxPolls = 1 << 24;  // seconds: then something is broken, and an error is better than a hang
+
+/// Quantised rows as records (Quantised) in shared memory.
+template <int Blocks>
+struct Record {
+  alignas(16) std::byte values[Blocks * 32];
+  float scales[Blocks];
+  int32_t sums[Blocks];
+  __device__ __forceinline__ ColumnPointers columns(Lane at) const {
+    const auto* scale = reinterpret_cast<const std::byte*>(scales);
+    return {values + at.t * 8, scale, scale, 0, Blocks * 4};
+  }
+  /// Word `word` (kFlowBlock) of block `block`.
+  __device__ __forceinline__ void put(int block, int word, uint32_t bits) {
+    if (word < 8) {
+      reinterpret_cast<uint32_t*>(values)[block * 8 + word] = bits;
+    } else if (word == 8) {
+      scales[block] = __uint_as_float(bits);
+    } else {
+      sums[block] = static_cast<int32_t>(bits);
+    }
+  }
+};
+
+struct Shared {
+  Record<Shape::kHiddenBlocks> row;
+  Record<Shape::kAttentionBlocks> attended;
+  Record<Shape::kInnerBlocks> hidden[Shape::kTopK];
+  alignas(16) FlowLayer layers[2];
+  alignas(16) float x[Shape::kHidden];          // packed as the router's weights are
+  alignas(16) float partial[2][4][kWarps][16];  // of one phase: tiles, parts
+  alignas(16) float down[Shape::kTopK][4][16];  // slots, segments
+  alignas(16) float q[Shape::kHeadDim], p[kSplit];
+  alignas(16) __half fresh_k[Shape::kHeadDim];
+  float exchange[4][Shape::kHeadDim], fresh_v[Shape::kHeadDim];
+  float cosines[Shape::kHeadDim / 2], sines[Shape::kHeadDim / 2];
+  float own[16];  // this block's values of the residual
+  float weights[2][Shape::kTopK];
+  int keys[kSplitPages], pages[kSplitPages];
+  float factor;
+  uint64_t full[kEntries], layer_here[2];
+  int place[kEntries];
+  uint32_t released;
+};
+inline constexpr int kTotal = kRing + static_cast<int>(sizeof(Shared));
+static_assert(kTotal <= 226 << 10);
+
+__device__ __forceinline__ void sync() {
+  asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+}
+__device__ __forceinline__ void put(Flagged* to, uint32_t bits, uint32_t flag) {
+  const Flagged word = static_cast<Flagged>(flag) << 32 | bits;
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(word) : "memory");
+}
+__device__ __forceinline__ void put(Flagged* to, float value, uint32_t flag) {
+  put(to, __float_as_uint(value), flag);
+}
+__device__ __forceinline__ Flagged get(const Flagged* from) {
+  Flagged word;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
+  return word;
+}
+/// N words, of which word i is at from(i), once all are of this layer.
+template <int N, class From>
+__device__ __forceinline__ void take(From&& from, uint32_t flag, uint32_t (&out)[N]) {
+  for (int polls = 0;; ++polls) {
+    Flagged words[N];
+#pragma unroll
+    for (int i = 0; i < N; ++i) words[i] = get(from(i));
+    bool here = true;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      here = here && static_cast<uint32_t>(words[i] >> 32) == flag;
+      out[i] = static_cast<uint32_t>(words[i]);
+    }
+    if (here) return;
+    if (polls > kMaxPolls) __trap();
+  }
+}
+
+/// Quantises a block (lane = value) and writes its words.
+__device__ __forceinline__ void put_block(Flagged* to, float x, int lane, uint32_t flag) {
+  const BlockScale s = block_scale(__reduce_max_sync(kFullMask, __float_as_uint(x) & 0x7fffffffU));
+  const int q = quantise_value(x, s);
+  const int sums = __reduce_add_sync(kFullMask, lane < 16 ? q : q * 65536);
+  uint32_t word = static_cast<uint32_t>(q & 0xff) << (8 * (lane & 3));
+  word |= __shfl_xor_sync(kFullMask, word, 1);
+  word |= __shfl_xor_sync(kFullMask, word, 2);
+  if ((lane & 3) == 0) put(to + activation_slot(lane) / 4, word, flag);
+  if (lane == 1) put(to + 8, s.d, flag);
+  if (lane == 2) put(to + 9, static_cast<uint32_t>(sums), flag);
+}
+
+/// Where value k lies in Shared::x.
+__device__ __forceinline__ int packed(int k) {
+  return k / 64 * 64 + k % 16 * 4 + k / 16 % 4;
+}
+
+/// This block's share of each phase.
+struct Share {
+  int first_tile, tiles;  // of q, k, v
+  int head, rank;         // of attention
+  int end;                // visible positions of this split; 0: none
+  bool row_tile;          // of the output layer, the router and down
+  int first_item, items;  // of gate and up
+  __device__ Share(int block, int grid, int position) {
+    constexpr int kTiles = (Shape::kAttention + 2 * Shape::kKeys) / kTileRows;
+    first_tile = kTiles * block / grid;
+    tiles = kTiles * (block + 1) / grid - first_tile;
+    head = block / Shape::kMaxSplits;
+    rank = block % Shape::kMaxSplits;
+    end = head < Shape::kHeads ? max(0, min(position + 1 - rank * kSplit, kSplit)) : 0;
+    row_tile = block < Shape::kTiles;
+    first_item = Shape::kItems * block / grid;
+    items = Shape::kItems * (block + 1) / grid - first_item;
+  }
+};
+
+/// The warp that fills the ring.
+class Filler {
+ public:
+  __device__ Filler(std::byte* ring, Shared& sh) : ring_(ring), sh_(sh) {}
+  /// Room for `bytes` in the next place, whose barrier then expects them; one lane.
+  __device__ std::byte* open(uint32_t bytes) {
+    const int need = static_cast<int>((bytes + 127) / 128 * 128);
+    for (;;) {
+      uint32_t released;
+      asm volatile("ld.acquire.cta.shared.u32 %0, [%1];"
+                   : "=r"(released)
+                   : "r"(shared_address(&sh_.released))
+                   : "memory");
+      if (released == next_) {
+        head_ = 0;
+        break;
+      }
+      if (next_ - released >= kEntries) continue;
+      const int tail = sh_.place[released % kEntries];
+      if (head_ > tail) {
+        if (head_ + need <= kRing) break;
+        if (need < tail) {
+          head_ = 0;
+          break;
+        }
+      } else if (head_ + need < tail) {
+        break;
+      }
+    }
+    barrier_ = &sh_.full[next_ % kEntries];
+    std::byte* to = ring_ + head_;
+    sh_.place[next_ % kEntries] = head_;
+    head_ += need;
+    ++next_;
+    barrier_expect(barrier_, bytes);
+    return to;
+  }
+  __device__ void copy(std::byte* to, const void* from, uint32_t bytes) { bulk_copy(to, from, bytes, barrier_); }
+  __device__ void push(const void* from, uint32_t bytes) { copy(open(bytes), from, bytes); }
+
+ private:
+  std::byte* ring_;
+  Shared& sh_;
+  uint64_t* barrier_ = nullptr;
+  uint32_t next_ = 0;
+  int head_ = 0;
+};
+
+__device__ __forceinline__ void fill(const FlowArgs& args, std::byte* ring, Shared& sh, const Share& share,
+                                     uint32_t epoch) {
+  const int lane = static_cast<int>(threadIdx.x & 31), block = static_cast<int>(blockIdx.x);
+  Filler filler(ring, sh);
+  for (int l = 0; l < args.count; ++l) {
+    const FlowLayer& layer = args.layers[l];
+    if (lane == 0) {
+      // The compute warps are done with the layer before the last: they gave logits of the last one.
+      barrier_expect(&sh.layer_here[l & 1], sizeof(FlowLayer));
+      bulk_copy(&sh.layers[l & 1], &layer, sizeof(FlowLayer), &sh.layer_here[l & 1]);
+      for (int i = 0; i < share.tiles; ++i) {
+        const int tile = share.first_tile + i;
+        const bool second = tile >= layer.dense[0].tiles;
+        const FlowDense& dense = layer.dense[second ? 1 : 0];
+        filler.push(dense.weights + int64_t{tile - (second ? layer.dense[0].tiles : 0)} * dense.tile_bytes,
+                    static_cast<uint32_t>(dense.tile_bytes));
+      }
+      if (share.end > 0) {
+        const int pages = (share.end + kPageRows - 1) / kPageRows;
+        std::byte* to = filler.open(static_cast<uint32_t>(pages * kHeadBytes));
+        for (int i = 0; i < pages; ++i) {
+          const int64_t head = int64_t{sh.pages[i]} * Shape::kKvHeads + share.head / (Shape::kHeads / Shape::kKvHeads);
+          filler.copy(to + i * kHeadBytes, layer.values + head * kHeadBytes, kHeadBytes);
+        }
+      }
+      if (share.row_tile) {
+        filler.push(layer.output.weights + int64_t{block} * layer.output.tile_bytes,
+                    static_cast<uint32_t>(layer.output.tile_bytes));
+        filler.push(layer.router + int64_t{block} * Shape::kHidden, Shape::kHidden * 4);
+      }
+    }
+    __syncwarp();
+    const FlowDense pair = layer.pair, down = layer.down;
+    const int64_t pair_bytes = layer.pair_bytes, down_bytes = layer.down_bytes;
+    const bool renormalise = layer.renormalise != 0;
+    uint32_t bits[4];
+    take<4>([&](int i) { return args.logits + i * 32 + lane; }, epoch + static_cast<uint32_t>(l), bits);
+    __syncwarp();
+    float logits[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) logits[i] = __uint_as_float(bits[i]);
+    const Choice choice = choose_experts<4>(logits, Shape::kExperts, Shape::kTopK, renormalise);
+    if (lane < Shape::kTopK) sh.weights[l & 1][lane] = choice.weight;
+    __syncwarp();
+    for (int i = 0; i < share.items; ++i) {
+      const int item = share.first_item + i;
+      const int64_t expert = __shfl_sync(kFullMask, choice.expert, item / Shape::kInnerBlocks);
+      if (lane != 0) continue;
+      const std::byte* from =
+          pair.weights + expert * pair_bytes + int64_t{item % Shape::kInnerBlocks} * 4 * pair.tile_bytes;
+      for (int tile = 0; tile < 4; ++tile)
+        filler.push(from + int64_t{tile} * pair.tile_bytes, static_cast<uint32_t>(pair.tile_bytes));
+    }
+    if (!share.row_tile) continue;
+    for (int slot = 0; slot < Shape::kTopK; ++slot) {
+      const int64_t expert = __shfl_sync(kFullMask, choice.expert, slot);
+      if (lane == 0)
+        filler.push(down.weights + expert * down_bytes + int64_t{block} * down.tile_bytes,
+                    static_cast<uint32_t>(down.tile_bytes));
+    }
+  }
+}
+
+/// One segment of a tile times the row, into `to` [16].
+template <Format FA, Format FB, int SB, int Segments>
+__device__ __forceinline__ void segments_to(bool other, const std::byte* tile, int block, const ColumnPointers& x,
+                                            Lane at, float* to, int stride) {
+#pragma unroll
+  for (int s = 0; s < Segments; ++s) {
+    float acc[1][4];
+    if (FA != FB && other) {
+      segment_sum<FB, 1, SB>(tile, block + s * SB, block + s * SB, SB, x, 1, false, at, acc);
+    } else {
+      segment_sum<FA, 1, SB>(tile, block + s * SB, block + s * SB, SB, x, 1, false, at, acc);
+    }
+    if (at.t == 0) {
+      to[s * stride + at.g] = acc[0][0];
+      to[s * stride + at.g + 8] = acc[0][2];
+    }
+  }
+}
+
+/// squares16 of Shared::x by a warp, both halves the same.
+__device__ __forceinline__ float squares(const float* x, int lane) {
+  float sum = 0.0F;
+#pragma unroll 16
+  for (int i = 0; i < Shape::kHidden; i += 64) {
+    const float4 v = *reinterpret_cast<const float4*>(x + i + (lane & 15) * 4);
+    sum = __fmaf_rn(v.x, v.x, sum);
+    sum = __fmaf_rn(v.y, v.y, sum);
+    sum = __fmaf_rn(v.z, v.z, sum);
+    sum = __fmaf_rn(v.w, v.w, sum);
+  }
+  return tree16(sum);
+}
+
+/// One head by half a warp, lane = dimension mod 16: norm and rope of x.
+__device__ __forceinline__ void head_row(const Shared& sh, bool norm, float eps, const float (&weight)[8], bool rope,
+                                         int lane, float (&x)[8]) {
+  if (norm) {
+    float sum = 0.0F;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) sum = __fmaf_rn(x[i], x[i], sum);
+    const float factor = norm_factor(tree16(sum), Shape::kHeadDim, eps);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] = __fmul_rn(__fmul_rn(x[i], factor), weight[i]);
+  }
+  if (!rope) return;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float c = sh.cosines[lane + i * 16], s = sh.sines[lane + i * 16];
+    const float x0 = x[i], x1 = x[i + 4];
+    x[i] = __fmaf_rn(x0, c, -__fmul_rn(x1, s));
+    x[i + 4] = __fmaf_rn(x0, s, __fmul_rn(x1, c));
+  }
+}
+
+/// The sixteen warps that compute.
+template <Format FA, Format FB>
+class Compute {
+ public:
+  __device__ Compute(const FlowArgs& args, const std::byte* ring, Shared& sh, const Share& share, uint32_t epoch,
+                     int position)
+      : args_(args),
+        ring_(ring),
+        sh_(sh),
+        share_(share),
+        tid_(static_cast<int>(threadIdx.x)),
+        warp_(tid_ >> 5),
+        block_(static_cast<int>(blockIdx.x)),
+        position_(position),
+        flag_(epoch),
+        at_(tid_ & 31) {}
+
+  __device__ void run() {
+    if (tid_ < 16 && share_.row_tile) sh_.own[tid_] = args_.input.data[block_ * kTileRows + tid_];
+    for (int l = 0; l < args_.count; ++l, ++flag_) {
+      barrier_wait(&sh_.layer_here[l & 1], static_cast<uint32_t>(l >> 1 & 1));
+      const FlowLayer& layer = sh_.layers[l & 1];
+#ifdef COHORT_STAMPS
+      marked_ = l == args_.count / 2;
+      if (marked_) stamp(args_.step, 0);
+#endif
+      mark(1);
+      heads(layer, l == 0);
+      attend(layer);
+      output(layer);
+      route(layer);
+      gate_up(layer.act);
+      down(layer, sh_.weights[l & 1], l + 1 == args_.count);
+    }
+  }
+
+ private:
+  /// Of the layer in the middle.
+  __device__ __forceinline__ void mark([[maybe_unused]] int place) const {
+#ifdef COHORT_STAMPS
+    if (marked_) stamp(args_.step, place);
+#endif
+  }
+  /// The next entry of the ring plus i, when it is there.
+  __device__ __forceinline__ const std::byte* entry(int i) const {
+    const uint32_t n = next_ + static_cast<uint32_t>(i);
+    barrier_wait(&sh_.full[n % kEntries], n / kEntries & 1);
+    return ring_ + sh_.place[n % kEntries];
+  }
+  /// After sync: all are done with so many entries.
+  __device__ __forceinline__ void release(int count) {
+    next_ += static_cast<uint32_t>(count);
+    if (tid_ == 0)
+      asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(shared_address(&sh_.released)), "r"(next_) : "memory");
+  }
+
+  /// This thread's values of a norm's weights, 32 apart.
+  __device__ __forceinline__ void norm_weights(const float* from, float (&weight)[4]) const {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) weight[j] = __ldg(from + (warp_ * 4 + j) * 32 + at_.lane);
+  }
+  /// Makes x the norm of the row whose values (warp * 4 + j) * 32 + lane it has; one warp's part is quantised.
+  __device__ __forceinline__ void norm(float (&x)[4], const float (&weight)[4], float eps) {
+    const int first = warp_ * 128 + at_.lane;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) sh_.x[packed(first + j * 32)] = x[j];
+    sync();
+    if (warp_ == 0) {
+      const float factor = norm_factor(squares(sh_.x, at_.lane), Shape::kHidden, eps);
+      if (at_.lane == 0) sh_.factor = factor;
+    }
+    sync();
+    const float factor = sh_.factor;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) x[j] = __fmul_rn(__fmul_rn(x[j], factor), weight[j]);
+  }
+  __device__ __forceinline__ void quantise_row(const float (&x)[4]) {
+    const Quantised out{sh_.row.values, 0, Shape::kHiddenBlocks};
+    quantise_blocks<4>(x, at_.lane, out, 0, warp_ * 4, 1, Shape::kHiddenBlocks);
+    __syncwarp();
+  }
+  __device__ __forceinline__ void take_row(const Flagged* from, float (&x)[4]) const {
+    uint32_t bits[4];
+    take<4>([&](int j) { return from + warp_ * 128 + j * 32 + at_.lane; }, flag_, bits);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) x[j] = __uint_as_float(bits[j]);
+  }
+
+  __device__ __forceinline__ void heads(const FlowLayer& layer, bool first) {
+    float x[4], weight[4];
+    norm_weights(layer.attention_norm, weight);
+    if (first) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) x[j] = args_.input.data[warp_ * 128 + j * 32 + at_.lane];
+    } else {
+      take_row(args_.x, x);
+    }
+    mark(2);
+    norm(x, weight, layer.attention_eps);
+    quantise_row(x);
+    mark(3);
+    for (int i = 0; i < share_.tiles; ++i) {
+      const bool other = layer.dense[share_.first_tile + i < layer.dense[0].tiles ? 0 : 1].other != 0;
+      segments_to<FA, FB, 4, 1>(other, entry(i), warp_ * 4, sh_.row.columns(at_), at_, sh_.partial[0][i][warp_], 0);
+    }
+    sync();
+    release(share_.tiles);
+    if (tid_ < share_.tiles * 16) {
+      const int tile = share_.first_tile + (tid_ >> 4);
+      const bool second = tile >= layer.dense[0].tiles;
+      const int to = layer.dense[second ? 1 : 0].first + (tile - (second ? layer.dense[0].tiles : 0)) * kTileRows;
+      const float y = tree_of<kWarps>(&sh_.partial[0][tid_ >> 4][0][tid_ & 15], 16);
+      put(args_.heads + to + (tid_ & 15), y, flag_);
+    }
+    mark(4);
+  }
+
+  /// q by warp 8; the new k by its other half, the new v by warp 9, where the new position is.
+  __device__ __forceinline__ void new_heads(const FlowLayer& layer, bool fresh) {
+    constexpr int kGroup = Shape::kHeads / Shape::kKvHeads;
+    const int kv_head = share_.head / kGroup, l16 = at_.lane & 15;
+    const bool upper = at_.lane >= 16;
+    const bool is_v = warp_ == 9, is_k = !is_v && upper && fresh;
+    const int from = is_v   ? layer.v + kv_head * Shape::kHeadDim
+                     : is_k ? layer.k + kv_head * Shape::kHeadDim
+                            : layer.q + share_.head * Shape::kHeadDim;
+    const float* norm_weight = is_v ? nullptr : is_k ? layer.k_norm : layer.q_norm;
+    float weight[8], x[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) weight[i] = norm_weight != nullptr ? __ldg(norm_weight + l16 + i * 16) : 1.0F;
+    uint32_t bits[8];
+    take<8>([&](int i) { return args_.heads + from + l16 + i * 16; }, flag_, bits);
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] = __uint_as_float(bits[i]);
+    head_row(sh_, !is_v, is_k ? layer.k_eps : layer.q_eps, weight, !is_v, l16, x);
+    const int at = position_ % kSplit;
+    const bool owner = share_.head % kGroup == 0;  // the first head of the group appends for all
+    const int64_t page = (int64_t{sh_.pages[at / kPageRows]} * Shape::kKvHeads + kv_head) * kHeadBytes;
+    using Cache = Cached<CacheType::f16>;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int d = l16 + i * 16;
+      if (is_v) {
+        if (upper) continue;
+        sh_.fresh_v[d] = Cache::rounded(x[i]);
+        if (owner) Cache::store(layer.values + page, at % kPageRows * Shape::kHeadDim + d, x[i]);
+      } else if (is_k) {
+        sh_.fresh_k[d] = __float2half_rn(x[i]);
+        if (owner) Cache::store(layer.keys + page, d / 8 * 8 * kPageRows + at % kPageRows * 8 + d % 8, x[i]);
+      } else if (!upper) {
+        sh_.q[d] = x[i];
+      }
+    }
+  }
+
+  __device__ __forceinline__ void attend(const FlowLayer& layer) {
+    constexpr int kDims = Shape::kHeadDim;
+    using Cache = Cached<CacheType::f16>;
+    const int end = share_.end, at = position_ % kSplit;
+    const bool attends = end > 0, fresh = position_ / kSplit == share_.rank;
+    const bool has_page = warp_ < kSplitPages && warp_ * kPageRows < end;
+    Flagged* mine = args_.partial + (share_.head * Shape::kMaxSplits + share_.rank) * kFlowPartial;
+    uint4 k[kDims / 8];
+    if (has_page) {
+      const int64_t head =
+          int64_t{sh_.pages[warp_]} * Shape::kKvHeads + share_.head / (Shape::kHeads / Shape::kKvHeads);
+      const std::byte* from = layer.keys + head * kHeadBytes + at_.lane * 16;
+#pragma unroll
+      for (int c = 0; c < kDims / 8; ++c) k[c] = __ldcg(reinterpret_cast<const uint4*>(from + c * kPageRows * 16));
+    }
+    if (attends && (warp_ == 8 || (warp_ == 9 && fresh))) new_heads(layer, fresh);
+    sync();
+    mark(5);
+    float score = 0.0F;
+    if (has_page) {
+      if (fresh && tid_ == at) {
+#pragma unroll
+        for (int c = 0; c < kDims / 8; ++c) k[c] = reinterpret_cast<const uint4*>(sh_.fresh_k)[c];
+      }
+#pragma unroll
+      for (int c = 0; c < kDims / 8; ++c) {
+        float values[8], q[8];
+        Cache::unpack(k[c], values);
+        load_heads<8>(sh_.q + c * 8, q);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) score = __fmaf_rn(q[e], values[e], score);
+      }
+    }
+    const bool visible = tid_ < end;
+    score = __fmul_rn(score, args_.scale);
+    if (warp_ < kSplitPages) {
+      const int key = __reduce_max_sync(kFullMask, float_key(visible ? score : __int_as_float(0xff800000)));
+      if (at_.lane == 0) sh_.keys[warp_] = key;
+    }
+    sync();
+    const float maximum = key_float(__reduce_max_sync(kFullMask, sh_.keys[at_.lane & 7]));
+    // An invisible position adds +0 to a sum that is never -0.
+    if (tid_ < kSplit) sh_.p[tid_] = visible ? numerics::exp<Ops>(__fsub_rn(score, maximum)) : 0.0F;
+    sync();
+    if (attends) {
+      // A thread a dimension of one of four segments.
+      const int segment = tid_ >> 7, dim = tid_ & 127;
+      const int from = segment * 64;
+      int to = min(end, from + 64);
+      const bool mine_fresh = fresh && at / 64 == segment;
+      if (mine_fresh) --to;
+      float o = 0.0F;
+      const auto* values = reinterpret_cast<const __half*>(entry(0));
+      int i = from;
+#pragma unroll 1
+      for (; i + 8 <= to; i += 8) {
+        float v[8], p[8];
+#pragma unroll
+        for (int u = 0; u < 8; ++u) v[u] = __half2float(values[(i + u) * kDims + dim]);
+        load_heads<8>(sh_.p + i, p);
+#pragma unroll
+        for (int u = 0; u < 8; ++u) o = __fmaf_rn(p[u], v[u], o);
+      }
+#pragma unroll 1
+      for (; i < to; ++i) o = __fmaf_rn(sh_.p[i], __half2float(values[i * kDims + dim]), o);
+      if (mine_fresh) o = __fmaf_rn(sh_.p[at], sh_.fresh_v[dim], o);
+      sh_.exchange[segment][dim] = o;
+      if (warp_ == 15) {  // l = sum16(p), both halves the same
+        float sum = 0.0F;
+#pragma unroll
+        for (int j = 0; j < kSplit / 16; ++j) sum = __fadd_rn(sum, sh_.p[(at_.lane & 15) + j * 16]);
+        sum = tree16(sum);
+        if (at_.lane == 0) put(mine, maximum, flag_);
+        if (at_.lane == 1) put(mine + 1, sum, flag_);
+      }
+    }
+    sync();
+    mark(6);
+    if (attends) {
+      release(1);
+      if (tid_ < kDims) {
+        const float y = __fadd_rn(__fadd_rn(sh_.exchange[0][tid_], sh_.exchange[1][tid_]),
+                                  __fadd_rn(sh_.exchange[2][tid_], sh_.exchange[3][tid_]));
+        put(mine + 2 + tid_, y, flag_);
+      }
+    }
+    if (warp_ == 4 && share_.head < Shape::kHeads) merge();
+  }
+
+  /// One warp: 32 dimensions of this block's head over all splits, quantised.
+  __device__ __forceinline__ void merge() {
+    constexpr int kSplits = Shape::kMaxSplits;
+    const int last = position_ / kSplit;
+    const Flagged* head = args_.partial + share_.head * kSplits * kFlowPartial;
+    const Flagged* own = head + min(at_.lane, last) * kFlowPartial;
+    const Flagged* values = head + 2 + share_.rank * 32 + at_.lane;
+    uint32_t bits[2 + kSplits];
+    take<2 + kSplits>([&](int i) { return i < 2 ? own + i : values + min(i - 2, last) * kFlowPartial; }, flag_, bits);
+    __syncwarp();
+    const float m_own = __uint_as_float(bits[0]), l_own = __uint_as_float(bits[1]);
+    const float m = key_float(__reduce_max_sync(kFullMask, float_key(m_own)));
+    const float weight = numerics::exp<Ops>(__fsub_rn(m_own, m));
+    float sum = 0.0F, o = 0.0F;
+#pragma unroll
+    for (int s = 0; s < kSplits; ++s) {
+      const float w = __shfl_sync(kFullMask, weight, s), l = __shfl_sync(kFullMask, l_own, s);
+      const float v = __uint_as_float(bits[2 + s]);
+      if (s > last) continue;
+      sum = s == 0 ? __fmul_rn(w, l) : __fmaf_rn(w, l, sum);
+      o = s == 0 ? __fmul_rn(w, v) : __fmaf_rn(w, v, o);
+    }
+    const float y = __fmul_rn(o, __fdiv_rn(1.0F, sum));
+    put_block(args_.attended + (share_.head * (Shape::kHeadDim / 32) + share_.rank) * kFlowBlock, y, at_.lane, flag_);
+  }
+
+  __device__ __forceinline__ void output(const FlowLayer& layer) {
+    if (share_.row_tile) {
+      constexpr int kBlocks = Shape::kAttentionBlocks / kWarps, kWords = kBlocks * kFlowBlock;
+      const auto word = [&](int i) { return min(at_.lane + i * 32, kWords - 1); };
+      uint32_t bits[3];
+      take<3>([&](int i) { return args_.attended + warp_ * kWords + word(i); }, flag_, bits);
+#pragma unroll
+      for (int i = 0; i < 3; ++i)
+        sh_.attended.put(warp_ * kBlocks + word(i) / kFlowBlock, word(i) % kFlowBlock, bits[i]);
+      mark(7);
+      __syncwarp();
+      segments_to<FA, FB, 4, 2>(layer.output.other != 0, entry(0), warp_ * kBlocks, sh_.attended.columns(at_), at_,
+                                &sh_.partial[0][0][0][0] + warp_ * 32, 16);
+    }
+    sync();
+    if (!share_.row_tile) return;
+    release(1);
+    if (warp_ != 0) return;
+    const int output = at_.lane & 15;
+    float y = tree_of<16>(&sh_.partial[0][0][0][0] + (at_.lane >> 4) * 256 + output, 16);
+    const float upper = __shfl_xor_sync(kFullMask, y, 16);
+    if (at_.lane >= 16) return;
+    y = __fadd_rn(sh_.own[output], __fadd_rn(y, upper));
+    sh_.own[output] = y;
+    put(args_.middle + block_ * kTileRows + output, y, flag_);
+    mark(8);
+  }
+
+  __device__ __forceinline__ void route(const FlowLayer& layer) {
+    float x[4], weight[4];
+    norm_weights(layer.expert_norm, weight);
+    take_row(args_.middle, x);
+    mark(9);
+    norm(x, weight, layer.expert_eps);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) sh_.x[packed(warp_ * 128 + j * 32 + at_.lane)] = x[j];
+    sync();
+    if (share_.row_tile && warp_ == 0) {
+      const auto* w = reinterpret_cast<const float*>(entry(0));
+      float sum = 0.0F;
+#pragma unroll 16
+      for (int i = 0; i < Shape::kHidden; i += 64) {
+        const float4 a = *reinterpret_cast<const float4*>(sh_.x + i + (at_.lane & 15) * 4);
+        const float4 b = *reinterpret_cast<const float4*>(w + i + (at_.lane & 15) * 4);
+        sum = __fmaf_rn(a.x, b.x, sum);
+        sum = __fmaf_rn(a.y, b.y, sum);
+        sum = __fmaf_rn(a.z, b.z, sum);
+        sum = __fmaf_rn(a.w, b.w, sum);
+      }
+      sum = tree16(sum);
+      if (at_.lane == 0) put(args_.logits + block_, sum, flag_);
+      mark(10);
+    }
+    quantise_row(x);
+    if (share_.row_tile) {
+      // Warp 0 alone reads the entry.
+      if (tid_ < 32) __syncwarp();
+      release(1);
+    }
+  }
+
+  __device__ __forceinline__ void gate_up(Act act) {
+    for (int i = 0; i < share_.items; ++i) {
+      auto& partial = sh_.partial[i & 1];
+#ifdef COHORT_STAMPS
+      entry(0);
+      if (i == 0) mark(11);
+#endif
+#pragma unroll 1
+      for (int tile = 0; tile < 4; ++tile)
+        segments_to<FA, FA, 4, 1>(false, entry(tile), warp_ * 4, sh_.row.columns(at_), at_, partial[tile][warp_], 0);
+      sync();
+      release(4);
+      if (warp_ != (i & 15)) continue;
+      // Gate, up, gate, up tiles of 16.
+      const int pair = at_.lane >> 4, output = at_.lane & 15;
+      const float gate = tree_of<kWarps>(&partial[pair * 2][0][output], 16);
+      const float up = tree_of<kWarps>(&partial[pair * 2 + 1][0][output], 16);
+      const float active = act == Act::silu ? numerics::silu<Ops>(gate) : numerics::gelu_tanh<Ops>(gate);
+      put_block(args_.hidden + (share_.first_item + i) * kFlowBlock, __fmul_rn(active, up), at_.lane, flag_);
+    }
+  }
+
+  __device__ __forceinline__ void down(const FlowLayer& layer, const float* weights, bool last) {
+    const int slot = warp_ >> 1, half = warp_ & 1;
+    mark(12);
+    if (share_.row_tile) {
+      constexpr int kBlocks = Shape::kInnerBlocks / 2, kWords = kBlocks * kFlowBlock;
+      const int first = min(at_.lane * 4, kWords - 4);
+      uint32_t bits[4];
+      take<4>([&](int i) { return args_.hidden + (slot * 2 + half) * kWords + first + i; }, flag_, bits);
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        sh_.hidden[slot].put(half * kBlocks + (first + i) / kFlowBlock, (first + i) % kFlowBlock, bits[i]);
+      mark(13);
+      __syncwarp();
+      segments_to<FA, FB, 6, 2>(layer.down.other != 0, entry(slot), half * kBlocks, sh_.hidden[slot].columns(at_), at_,
+                                sh_.down[slot][half * 2], 16);
+    }
+    sync();
+    if (!share_.row_tile) return;
+    release(Shape::kTopK);
+    if (tid_ >= 16) return;
+    float y = 0.0F;
+#pragma unroll
+    for (int s = 0; s < Shape::kTopK; ++s) {
+      const float d = tree_of<4>(&sh_.down[s][0][tid_], 16);
+      y = s == 0 ? __fmul_rn(weights[0], d) : __fmaf_rn(weights[s], d, y);
+    }
+    y = __fadd_rn(sh_.own[tid_], y);
+    sh_.own[tid_] = y;
+    const int to = block_ * kTileRows + tid_;
+    if (last) {
+      args_.out.data[to] = y;
+    } else {
+      put(args_.x + to, y, flag_ + 1);
+    }
+  }
+
+  const FlowArgs& args_;
+  const std::byte* ring_;
+  Shared& sh_;
+  const Share& share_;
+  const int tid_, warp_, block_, position_;
+  uint32_t flag_;  // of this layer
+  uint32_t next_ = 0;
+#ifdef COHORT_STAMPS
+  bool marked_ = false;
+#endif
+  const Lane at_;
+};
+
+template <Format FA, Format FB>
+__global__ void __launch_bounds__(kAllThreads, 1) flow_kernel(const __grid_constant__ FlowArgs args) {
+  extern __shared__ __align__(128) std::byte buffer[];
+  Shared& sh = *reinterpret_cast<Shared*>(buffer + kRing);
+  const int tid = static_cast<int>(threadIdx.x);
+  const int position = args.step.positions[0];
+  const Share share(static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x), position);
+  if (tid == 0) {
+    for (uint64_t& barrier : sh.full) barrier_init(&barrier, 1);
+    for (uint64_t& barrier : sh.layer_here) barrier_init(&barrier, 1);
+    sh.released = 0;
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  if (tid < Shape::kHeadDim / 2) {
+    sh.cosines[tid] = args.cosines[int64_t{position} * (Shape::kHeadDim / 2) + tid];
+    sh.sines[tid] = args.sines[int64_t{position} * (Shape::kHeadDim / 2) + tid];
+  }
+  if (tid < kSplitPages && tid * kPageRows < share.end)
+    sh.pages[tid] = args.step.pages[args.step.page_begin[0] + share.rank * kSplitPages + tid];
+  __syncthreads();
+  const uint32_t epoch = *args.epoch;
+  if (tid >= kThreads) {
+    fill(args, buffer, sh, share, epoch);
+  } else {
+    Compute<FA, FB>(args, buffer, sh, share, epoch, position).run();
+  }
+  if (blockIdx.x == 0 && tid == 0) *args.distinct += args.count * Shape::kTopK;
+}
+
+/// The formats' kernel; sets its shared memory.
+template <Format FA, Format FB>
+void (*kernel_of())(FlowArgs) {
+  auto* kernel = &flow_kernel<FA, FB>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
+  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kTotal) != cudaSuccess) return nullptr;
+  return kernel;
+}
+
+}  // namespace flow
+}  // namespace cohort::cuda
