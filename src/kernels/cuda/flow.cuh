@@ -27,6 +27,7 @@ namespace flow {
 
 using Shape = FlowShape;
 inline constexpr int kWarps = 16, kThreads = kWarps * 32, kAllThreads = kThreads + 32;
+inline constexpr int kMaxTiles = 3;  // of q, k and v in a block: the grid has 107 blocks at least
 inline constexpr int kEntries = 32;  // of the ring at once
 inline constexpr int kRing = 186 << 10;
 inline constexpr int kHeadBytes = kPageRows * Shape::kHeadDim * 2;
@@ -63,7 +64,6 @@ struct Shared {
   alignas(16) float partial[2][4][kWarps][16];  // of one phase: tiles, parts
   alignas(16) float down[Shape::kTopK][4][16];  // slots, segments
   alignas(16) float q[Shape::kHeadDim], p[kSplit];
-  alignas(16) __half fresh_k[Shape::kHeadDim];
   float exchange[4][Shape::kHeadDim], fresh_v[Shape::kHeadDim];
   float cosines[Shape::kHeadDim / 2], sines[Shape::kHeadDim / 2];
   float own[16];  // this block's values of the residual
@@ -106,6 +106,9 @@ __device__ __forceinline__ void take(From&& from, uint32_t flag, uint32_t (&out)
       out[i] = static_cast<uint32_t>(words[i]);
     }
     if (here) return;
+#ifdef FLOW_SLEEP
+    __nanosleep(FLOW_SLEEP);
+#endif
     if (polls > kMaxPolls) __trap();
   }
 }
@@ -215,10 +218,13 @@ __device__ __forceinline__ void fill(const FlowArgs& args, std::byte* ring, Shar
       }
       if (share.end > 0) {
         const int pages = (share.end + kPageRows - 1) / kPageRows;
-        std::byte* to = filler.open(static_cast<uint32_t>(pages * kHeadBytes));
-        for (int i = 0; i < pages; ++i) {
-          const int64_t head = int64_t{sh.pages[i]} * Shape::kKvHeads + share.head / (Shape::kHeads / Shape::kKvHeads);
-          filler.copy(to + i * kHeadBytes, layer.values + head * kHeadBytes, kHeadBytes);
+        for (const std::byte* from : {layer.keys, layer.values}) {
+          std::byte* to = filler.open(static_cast<uint32_t>(pages * kHeadBytes));
+          for (int i = 0; i < pages; ++i) {
+            const int64_t head =
+                int64_t{sh.pages[i]} * Shape::kKvHeads + share.head / (Shape::kHeads / Shape::kKvHeads);
+            filler.copy(to + i * kHeadBytes, from + head * kHeadBytes, kHeadBytes);
+          }
         }
       }
       if (share.row_tile) {
@@ -259,10 +265,10 @@ __device__ __forceinline__ void fill(const FlowArgs& args, std::byte* ring, Shar
   }
 }
 
-/// One segment of a tile times the row, into `to` [16].
+/// Segments of a tile times the row, from `block` on; [segment][rows g and g + 8], good where at.t == 0.
 template <Format FA, Format FB, int SB, int Segments>
-__device__ __forceinline__ void segments_to(bool other, const std::byte* tile, int block, const ColumnPointers& x,
-                                            Lane at, float* to, int stride) {
+__device__ __forceinline__ void sum_segments(bool other, const std::byte* tile, int block, const ColumnPointers& x,
+                                             Lane at, float (&out)[Segments][2]) {
 #pragma unroll
   for (int s = 0; s < Segments; ++s) {
     float acc[1][4];
@@ -271,24 +277,54 @@ __device__ __forceinline__ void segments_to(bool other, const std::byte* tile, i
     } else {
       segment_sum<FA, 1, SB>(tile, block + s * SB, block + s * SB, SB, x, 1, false, at, acc);
     }
-    if (at.t == 0) {
-      to[s * stride + at.g] = acc[0][0];
-      to[s * stride + at.g + 8] = acc[0][2];
+    out[s][0] = acc[0][0];
+    out[s][1] = acc[0][2];
+  }
+}
+__device__ __forceinline__ void store_rows(float* to, const float (&value)[2], Lane at) {
+  if (at.t != 0) return;
+  to[at.g] = value[0];
+  to[at.g + 8] = value[1];
+}
+
+/// Calls step with four packed values after the other of [hidden] floats, this half-warp's lane; loads run ahead, for
+/// what follows is one chain of fma.
+template <int Arrays, class Step>
+__device__ __forceinline__ void walk_row(const float* const (&from)[Arrays], int lane, Step&& step) {
+  constexpr int kAhead = 4, kSteps = Shape::kHidden / 64;
+  float4 next[kAhead][Arrays], now[kAhead][Arrays];
+  const auto load = [&](int first) {
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u) {
+#pragma unroll
+      for (int a = 0; a < Arrays; ++a)
+        next[u][a] = *reinterpret_cast<const float4*>(from[a] + (first + u) * 64 + (lane & 15) * 4);
     }
+  };
+  load(0);
+#pragma unroll 2
+  for (int i = 0; i < kSteps; i += kAhead) {
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u) {
+#pragma unroll
+      for (int a = 0; a < Arrays; ++a) now[u][a] = next[u][a];
+    }
+    if (i + kAhead < kSteps) load(i + kAhead);
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u) step(now[u]);
   }
 }
 
 /// squares16 of Shared::x by a warp, both halves the same.
 __device__ __forceinline__ float squares(const float* x, int lane) {
   float sum = 0.0F;
-#pragma unroll 16
-  for (int i = 0; i < Shape::kHidden; i += 64) {
-    const float4 v = *reinterpret_cast<const float4*>(x + i + (lane & 15) * 4);
-    sum = __fmaf_rn(v.x, v.x, sum);
-    sum = __fmaf_rn(v.y, v.y, sum);
-    sum = __fmaf_rn(v.z, v.z, sum);
-    sum = __fmaf_rn(v.w, v.w, sum);
-  }
+  const float* const from[1] = {x};
+  walk_row<1>(from, lane, [&](const float4(&v)[1]) {
+    sum = __fmaf_rn(v[0].x, v[0].x, sum);
+    sum = __fmaf_rn(v[0].y, v[0].y, sum);
+    sum = __fmaf_rn(v[0].z, v[0].z, sum);
+    sum = __fmaf_rn(v[0].w, v[0].w, sum);
+  });
   return tree16(sum);
 }
 
@@ -317,7 +353,7 @@ __device__ __forceinline__ void head_row(const Shared& sh, bool norm, float eps,
 template <Format FA, Format FB>
 class Compute {
  public:
-  __device__ Compute(const FlowArgs& args, const std::byte* ring, Shared& sh, const Share& share, uint32_t epoch,
+  __device__ Compute(const FlowArgs& args, std::byte* ring, Shared& sh, const Share& share, uint32_t epoch,
                      int position)
       : args_(args),
         ring_(ring),
@@ -414,10 +450,18 @@ class Compute {
     norm(x, weight, layer.attention_eps);
     quantise_row(x);
     mark(3);
-    for (int i = 0; i < share_.tiles; ++i) {
-      const bool other = layer.dense[share_.first_tile + i < layer.dense[0].tiles ? 0 : 1].other != 0;
-      segments_to<FA, FB, 4, 1>(other, entry(i), warp_ * 4, sh_.row.columns(at_), at_, sh_.partial[0][i][warp_], 0);
+    const std::byte* tiles[kMaxTiles];
+    float sums[kMaxTiles][1][2];
+#pragma unroll
+    for (int i = 0; i < kMaxTiles; ++i) tiles[i] = entry(min(i, share_.tiles - 1));
+#pragma unroll
+    for (int i = 0; i < kMaxTiles; ++i) {
+      const int tile = share_.first_tile + min(i, share_.tiles - 1);
+      const bool other = layer.dense[tile < layer.dense[0].tiles ? 0 : 1].other != 0;
+      sum_segments<FA, FB, 4, 1>(other, tiles[i], warp_ * 4, sh_.row.columns(at_), at_, sums[i]);
     }
+#pragma unroll
+    for (int i = 0; i < kMaxTiles; ++i) store_rows(sh_.partial[0][i][warp_], sums[i][0], at_);
     sync();
     release(share_.tiles);
     if (tid_ < share_.tiles * 16) {
@@ -453,6 +497,7 @@ class Compute {
     const bool owner = share_.head % kGroup == 0;  // the first head of the group appends for all
     const int64_t page = (int64_t{sh_.pages[at / kPageRows]} * Shape::kKvHeads + kv_head) * kHeadBytes;
     using Cache = Cached<CacheType::f16>;
+    std::byte* keys = fresh && !is_v ? ring_ + (entry(0) - ring_) + at / kPageRows * kHeadBytes : nullptr;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const int d = l16 + i * 16;
@@ -461,8 +506,9 @@ class Compute {
         sh_.fresh_v[d] = Cache::rounded(x[i]);
         if (owner) Cache::store(layer.values + page, at % kPageRows * Shape::kHeadDim + d, x[i]);
       } else if (is_k) {
-        sh_.fresh_k[d] = __float2half_rn(x[i]);
-        if (owner) Cache::store(layer.keys + page, d / 8 * 8 * kPageRows + at % kPageRows * 8 + d % 8, x[i]);
+        const int key = d / 8 * 8 * kPageRows + at % kPageRows * 8 + d % 8;
+        Cache::store(keys, key, x[i]);
+        if (owner) Cache::store(layer.keys + page, key, x[i]);
       } else if (!upper) {
         sh_.q[d] = x[i];
       }
@@ -476,27 +522,16 @@ class Compute {
     const bool attends = end > 0, fresh = position_ / kSplit == share_.rank;
     const bool has_page = warp_ < kSplitPages && warp_ * kPageRows < end;
     Flagged* mine = args_.partial + (share_.head * Shape::kMaxSplits + share_.rank) * kFlowPartial;
-    uint4 k[kDims / 8];
-    if (has_page) {
-      const int64_t head =
-          int64_t{sh_.pages[warp_]} * Shape::kKvHeads + share_.head / (Shape::kHeads / Shape::kKvHeads);
-      const std::byte* from = layer.keys + head * kHeadBytes + at_.lane * 16;
-#pragma unroll
-      for (int c = 0; c < kDims / 8; ++c) k[c] = __ldcg(reinterpret_cast<const uint4*>(from + c * kPageRows * 16));
-    }
     if (attends && (warp_ == 8 || (warp_ == 9 && fresh))) new_heads(layer, fresh);
     sync();
     mark(5);
     float score = 0.0F;
     if (has_page) {
-      if (fresh && tid_ == at) {
-#pragma unroll
-        for (int c = 0; c < kDims / 8; ++c) k[c] = reinterpret_cast<const uint4*>(sh_.fresh_k)[c];
-      }
-#pragma unroll
+      const std::byte* keys = entry(0) + warp_ * kHeadBytes + at_.lane * 16;
+#pragma unroll 4
       for (int c = 0; c < kDims / 8; ++c) {
         float values[8], q[8];
-        Cache::unpack(k[c], values);
+        Cache::unpack(*reinterpret_cast<const uint4*>(keys + c * (kPageRows * 16)), values);
         load_heads<8>(sh_.q + c * 8, q);
 #pragma unroll
         for (int e = 0; e < 8; ++e) score = __fmaf_rn(q[e], values[e], score);
@@ -521,7 +556,7 @@ class Compute {
       const bool mine_fresh = fresh && at / 64 == segment;
       if (mine_fresh) --to;
       float o = 0.0F;
-      const auto* values = reinterpret_cast<const __half*>(entry(0));
+      const auto* values = reinterpret_cast<const __half*>(entry(1));
       int i = from;
 #pragma unroll 1
       for (; i + 8 <= to; i += 8) {
@@ -548,7 +583,7 @@ class Compute {
     sync();
     mark(6);
     if (attends) {
-      release(1);
+      release(2);
       if (tid_ < kDims) {
         const float y = __fadd_rn(__fadd_rn(sh_.exchange[0][tid_], sh_.exchange[1][tid_]),
                                   __fadd_rn(sh_.exchange[2][tid_], sh_.exchange[3][tid_]));
@@ -595,8 +630,12 @@ class Compute {
         sh_.attended.put(warp_ * kBlocks + word(i) / kFlowBlock, word(i) % kFlowBlock, bits[i]);
       mark(7);
       __syncwarp();
-      segments_to<FA, FB, 4, 2>(layer.output.other != 0, entry(0), warp_ * kBlocks, sh_.attended.columns(at_), at_,
-                                &sh_.partial[0][0][0][0] + warp_ * 32, 16);
+      float sums[2][2];
+      sum_segments<FA, FB, 4, 2>(layer.output.other != 0, entry(0), warp_ * kBlocks, sh_.attended.columns(at_), at_,
+                                 sums);
+      float* to = &sh_.partial[0][0][0][0] + warp_ * 32;
+      store_rows(to, sums[0], at_);
+      store_rows(to + 16, sums[1], at_);
     }
     sync();
     if (!share_.row_tile) return;
@@ -624,15 +663,13 @@ class Compute {
     if (share_.row_tile && warp_ == 0) {
       const auto* w = reinterpret_cast<const float*>(entry(0));
       float sum = 0.0F;
-#pragma unroll 16
-      for (int i = 0; i < Shape::kHidden; i += 64) {
-        const float4 a = *reinterpret_cast<const float4*>(sh_.x + i + (at_.lane & 15) * 4);
-        const float4 b = *reinterpret_cast<const float4*>(w + i + (at_.lane & 15) * 4);
-        sum = __fmaf_rn(a.x, b.x, sum);
-        sum = __fmaf_rn(a.y, b.y, sum);
-        sum = __fmaf_rn(a.z, b.z, sum);
-        sum = __fmaf_rn(a.w, b.w, sum);
-      }
+      const float* const from[2] = {sh_.x, w};
+      walk_row<2>(from, at_.lane, [&](const float4(&v)[2]) {
+        sum = __fmaf_rn(v[0].x, v[1].x, sum);
+        sum = __fmaf_rn(v[0].y, v[1].y, sum);
+        sum = __fmaf_rn(v[0].z, v[1].z, sum);
+        sum = __fmaf_rn(v[0].w, v[1].w, sum);
+      });
       sum = tree16(sum);
       if (at_.lane == 0) put(args_.logits + block_, sum, flag_);
       mark(10);
@@ -652,9 +689,12 @@ class Compute {
       entry(0);
       if (i == 0) mark(11);
 #endif
-#pragma unroll 1
+      float sums[4][1][2];
+#pragma unroll
       for (int tile = 0; tile < 4; ++tile)
-        segments_to<FA, FA, 4, 1>(false, entry(tile), warp_ * 4, sh_.row.columns(at_), at_, partial[tile][warp_], 0);
+        sum_segments<FA, FA, 4, 1>(false, entry(tile), warp_ * 4, sh_.row.columns(at_), at_, sums[tile]);
+#pragma unroll
+      for (int tile = 0; tile < 4; ++tile) store_rows(partial[tile][warp_], sums[tile][0], at_);
       sync();
       release(4);
       if (warp_ != (i & 15)) continue;
@@ -672,16 +712,19 @@ class Compute {
     mark(12);
     if (share_.row_tile) {
       constexpr int kBlocks = Shape::kInnerBlocks / 2, kWords = kBlocks * kFlowBlock;
-      const int first = min(at_.lane * 4, kWords - 4);
+      const auto word = [&](int i) { return min(at_.lane + i * 32, kWords - 1); };
       uint32_t bits[4];
-      take<4>([&](int i) { return args_.hidden + (slot * 2 + half) * kWords + first + i; }, flag_, bits);
+      take<4>([&](int i) { return args_.hidden + (slot * 2 + half) * kWords + word(i); }, flag_, bits);
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        sh_.hidden[slot].put(half * kBlocks + (first + i) / kFlowBlock, (first + i) % kFlowBlock, bits[i]);
+        sh_.hidden[slot].put(half * kBlocks + word(i) / kFlowBlock, word(i) % kFlowBlock, bits[i]);
       mark(13);
       __syncwarp();
-      segments_to<FA, FB, 6, 2>(layer.down.other != 0, entry(slot), half * kBlocks, sh_.hidden[slot].columns(at_), at_,
-                                sh_.down[slot][half * 2], 16);
+      float sums[2][2];
+      sum_segments<FA, FB, 6, 2>(layer.down.other != 0, entry(slot), half * kBlocks, sh_.hidden[slot].columns(at_), at_,
+                                 sums);
+      store_rows(sh_.down[slot][half * 2], sums[0], at_);
+      store_rows(sh_.down[slot][half * 2 + 1], sums[1], at_);
     }
     sync();
     if (!share_.row_tile) return;
@@ -704,7 +747,7 @@ class Compute {
   }
 
   const FlowArgs& args_;
-  const std::byte* ring_;
+  std::byte* ring_;
   Shared& sh_;
   const Share& share_;
   const int tid_, warp_, block_, position_;
