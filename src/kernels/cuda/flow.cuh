@@ -106,9 +106,7 @@ __device__ __forceinline__ void take(From&& from, uint32_t flag, uint32_t (&out)
       out[i] = static_cast<uint32_t>(words[i]);
     }
     if (here) return;
-#ifdef FLOW_SLEEP
-    __nanosleep(FLOW_SLEEP);
-#endif
+    __nanosleep(40);  // looking again at once is 1% slower: it keeps the memory from others
     if (polls > kMaxPolls) __trap();
   }
 }
