@@ -263,6 +263,28 @@ TEST_F(FaultTest, StalledBodiesAndIdleConnectionsEnd) {
   EXPECT_TRUE(slow_header.closed_within(3000));
 }
 
+/// Within a fraction of the idle time-out: the end of what a client sends is told once, in the middle of its answer
+/// here.
+TEST_F(FaultTest, ClientsThatHaveEndedLeaveNoConnectionBehind) {
+  for (const bool stream : {false, true}) {
+    Client client(server_->port());
+    json request = long_stream();
+    request["stream"] = stream;
+    client.post("/v1/completions", request.dump());
+    wait_running(1);
+    client.finish_sending();
+    if (stream) {
+      EXPECT_NE(client.read().status, 0);
+    } else {
+      client.read_until("100 Continue\r\n\r\n");
+      EXPECT_EQ(client.read().status, 200);
+    }
+    EXPECT_TRUE(client.closed_within(1500));
+    for (int i = 0; i < 20 && server_->server->connections() > 0; ++i) std::this_thread::sleep_for(25ms);
+    EXPECT_EQ(server_->server->connections(), 0U);
+  }
+}
+
 TEST_F(FaultTest, SlowReadersAreDroppedAndDoNotStopOthers) {
   std::vector<Client> slow;
   for (int i = 0; i < 3; ++i) {

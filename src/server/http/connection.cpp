@@ -169,6 +169,7 @@ void Connection::watch() {
       return self->watch();
     }
     const bool ended = code == asio::error::eof;
+    self->ended_ |= ended;
     if (self->answering_) return ended ? self->half_closed() : self->gone();
     // The answer was complete and is still being written, or the next request is due: it may have been read already.
     if (self->complete_) return ended ? self->next_request() : self->close();
@@ -356,6 +357,7 @@ void Connection::answered() {
 void Connection::next_request() {
   complete_ = false;
   if (!keep_alive_) return linger();
+  if (ended_ && buffer_.size() == 0) return close();            // another read would not be told of the end again
   if (context_.closing && buffer_.size() == 0) return close();  // the head of its answer is from before
   no_longer_busy();
   read_header();
@@ -363,7 +365,7 @@ void Connection::next_request() {
 
 void Connection::linger() {
   if (closed_) return;
-  if (lingered_ > kLingerBytes) return close();
+  if (ended_ || lingered_ > kLingerBytes) return close();
   if (lingered_ == 0) stream_.expires_after(kLingerTime);
   buffer_.clear();
   stream_.async_read_some(buffer_.prepare(16384), [self = self()](Code code, size_t bytes) {

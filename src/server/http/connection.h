@@ -75,6 +75,7 @@ class Connection final : public Exchange {
   bool waiting_ = true;     // for a request
   bool answering_ = false;  // the handler has a request and has not completed its answer
   bool watching_ = false;   // a read is outstanding while answering
+  bool ended_ = false;      // the client sends no more
   bool streaming_ = false;  // the head of a streamed answer has been sent
   bool busy_ = false;       // counts in the context's `busy`
   bool writing_ = false, closed_ = false, complete_ = false;
