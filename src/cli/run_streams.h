@@ -16,8 +16,8 @@ namespace cohort::cli {
 /// How `cohort run` continues prompts.
 struct RunOptions {
   SamplingParams sampling;  // stream i uses seed + i
-  int32_t tokens = 128;  // new ones of each stream; 0: what the context holds
-  bool exact = false;    // who asked for so many gets an error when the context does not hold them; else it ends earlier
+  int32_t tokens = 128;     // new ones of each stream; 0: what the context holds
+  bool exact = false;  // who asked for so many gets an error when the context does not hold them; else it ends earlier
   bool ignore_eos = false;
   bool json = false;
 };
