@@ -60,15 +60,17 @@ void print_start(const server::Server& server, const server::ServerOptions& o) {
   const Capacity c = ready->loop->view().capacity;
   const std::string url = fmt::format("http://{}:{}", reachable_host(o.http.host), server.port());
   fmt::print("{} on {}\n", ready->name, engine.description());
-  fmt::print("{}, {} each; {} of {} ({}), weights {}\n", counted(c.max_streams, "stream"),
-             counted(c.context, "position"), counted(c.pages, "KV page"), counted(c.page_positions, "position"),
+  // One stream can have no more than all pages.
+  const int64_t each = std::min<int64_t>(c.context, int64_t{c.pages} * c.page_positions);
+  fmt::print("{}, {} each; {} of {} ({}), weights {}\n", counted(c.max_streams, "stream"), counted(each, "position"),
+             counted(c.pages, "KV page"), counted(c.page_positions, "position"),
              human(static_cast<double>(c.page_bytes) * c.pages), human(static_cast<double>(c.weight_bytes)));
-  if (int64_t{c.pages} * c.page_positions < int64_t{c.max_streams} * c.context) {
+  if (int64_t{c.pages} * c.page_positions < c.max_streams * each) {
     fmt::print("The pages hold {} positions, fewer than all streams may have: then streams wait for each other.\n",
                int64_t{c.pages} * c.page_positions);
   }
   if (const std::string note = kv_note(o.engine, c); !note.empty()) fmt::print("{}\n", note);
-  if (ready->bandwidth > 0) fmt::print("Memory delivers {:.1f} GB/s\n", ready->bandwidth);
+  if (ready->bandwidth > 0) fmt::print("Memory delivered {:.1f} GB/s while the server started\n", ready->bandwidth);
   if (!ready->text.chat_template_problem.empty())
     fmt::print("The model's chat template cannot be used: {}\n", ready->text.chat_template_problem);
   const std::string key = o.service.api_key.empty() ? "" : " -H 'Authorization: Bearer KEY'";
@@ -150,11 +152,14 @@ void add_serve_command(CLI::App& app, int& exit_code) {
       ->type_name("KEY")
       ->check(not_empty())
       ->envname("COHORT_API_KEY");
-  command->add_option("--alias", o->service.alias, "The model's name in the API")->type_name("NAME");
+  command->add_option("--alias", o->service.alias, "The model's name in the API")
+      ->type_name("NAME")
+      ->envname("COHORT_ALIAS");
   command
       ->add_option("--cors-origin", o->service.cors_origin,
                    "Site whose pages may use the server from a browser, or * (default: only the server's own page)")
       ->type_name("ORIGIN")
+      ->envname("COHORT_CORS_ORIGIN")
       ->check([](const std::string& origin) {
         return server::is_origin(origin)
                    ? std::string()
@@ -168,26 +173,31 @@ void add_serve_command(CLI::App& app, int& exit_code) {
                    "Names by which clients may call a server that listens on loopback, besides localhost and addresses "
                    "(*: any name); with them, other names are refused on every address")
       ->type_name("NAME,NAME,...")
+      ->envname("COHORT_ALLOWED_HOST")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(not_empty());
   command->add_option("--queue", o->service.queue_limit, "Streams that may wait beside those that run; more get a 503")
       ->check(whole_number(0, 1 << 30))
       ->type_name("N")
+      ->envname("COHORT_QUEUE")
       ->capture_default_str();
   command->add_option("--http-threads", o->http.threads, "Threads for connections, JSON and tokenisation")
       ->type_name("N")
       ->check(whole_number(1, 256))
+      ->envname("COHORT_HTTP_THREADS")
       ->capture_default_str();
   command->add_option("--max-body-mib", *body_mib, "Largest request, in MiB")
       ->type_name("N")
       ->check(number(0.001, 4096))
+      ->envname("COHORT_MAX_BODY_MIB")
       ->capture_default_str();
   command
       ->add_option("--prefill-stall-ms", o->engine.prefill_stall_ms,
                    "How much longer a step of running streams may take because others' prompts are read (0: as long as "
                    "the step itself takes, or longer when more prompts wait than streams run)")
       ->type_name("MS")
+      ->envname("COHORT_PREFILL_STALL_MS")
       ->check(number(0, 60000))
       ->capture_default_str();
   command
@@ -195,11 +205,14 @@ void add_serve_command(CLI::App& app, int& exit_code) {
                    "Seconds of waiting that are worth one level of a request's priority (0: a request waits as long as "
                    "more urgent ones come)")
       ->type_name("S")
+      ->envname("COHORT_PRIORITY_AGING_S")
       ->check(number(0, kMaxPriorityAging))
       ->capture_default_str();
-  command->add_flag(
-      "--no-prefix-cache", [o](int64_t count) { o->engine.prefix_cache = count == 0; },
-      "Read every prompt from its beginning, also when another one began alike");
+  command
+      ->add_flag(
+          "--no-prefix-cache", [o](int64_t count) { o->engine.prefix_cache = count <= 0; },
+          "Read every prompt from its beginning, also when another one began alike")
+      ->envname("COHORT_NO_PREFIX_CACHE");
   command->callback([o, body_mib, &exit_code] {
     o->http.body_limit = static_cast<size_t>(*body_mib * 1024 * 1024);
     exit_code = serve(*o);

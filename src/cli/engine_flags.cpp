@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "base/counted.h"
 #include "cli/values.h"
 #include "engine/limits.h"
 
@@ -69,17 +70,21 @@ void add_engine_flags(CLI::App& command, EngineOptions& o) {
       ->type_name("off|auto|FILE")
       ->envname("COHORT_PACKED")
       ->capture_default_str();
-  command.add_flag(
-      "--no-batching", [&o](int64_t count) { o.batching = count == 0; },
-      "Run streams one by one; the bytes are the same, the speed is not");
+  command
+      .add_flag(
+          "--no-batching", [&o](int64_t count) { o.batching = count <= 0; },
+          "Run streams one by one; the bytes are the same, the speed is not")
+      ->envname("COHORT_NO_BATCHING");
   command.add_option("--backend", o.backend, "fast, or reference: the slow scalar code that defines every bit")
       ->check(one_of({"fast", "reference"}))
       ->type_name("NAME")
+      ->envname("COHORT_BACKEND")
       ->capture_default_str();
   command
       .add_option("--activations", o.activations, "With --backend reference, for validation: canonical, float, int8")
       ->check(one_of({"canonical", "float", "int8"}))
       ->type_name("NAME")
+      ->envname("COHORT_ACTIVATIONS")
       ->capture_default_str();
   command.parse_complete_callback([&o] {
     if (o.activations == "canonical" || o.backend == "reference") return;
@@ -129,8 +134,8 @@ void add_sampling_flags(CLI::App& command, SamplingParams& p) {
 std::string kv_note(const EngineOptions& options, const Capacity& capacity) {
   const int64_t positions = int64_t{capacity.pages} * capacity.page_positions;
   if (options.kv_positions == 0 || options.kv_positions == positions) return {};
-  return fmt::format("--kv-positions {} became {}: {} whole pages of {} positions", options.kv_positions, positions,
-                     capacity.pages, capacity.page_positions);
+  return fmt::format("--kv-positions {} became {}: {} of {} positions", options.kv_positions, positions,
+                     counted(capacity.pages, "whole page"), capacity.page_positions);
 }
 
 Expected<std::unique_ptr<Engine>> load_engine(const EngineOptions& options) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "base/ordered_json.h"
@@ -53,13 +54,48 @@ void health(Service& service, const Ex& exchange) {
                      {{"Retry-After", "1"}}});
 }
 
+ordered_json model_json(const Ready& ready) {
+  const Engine& engine = ready.loop->engine();
+  return {{"id", ready.name},
+          {"object", "model"},
+          {"created", ready.created},
+          {"owned_by", "cohort"},
+          {"max_model_len", std::min<int64_t>(engine.model().context(), engine.kv_positions())}};
+}
+
 Expected<ordered_json> models(const Ready& ready) {
-  return ordered_json{{"object", "list"},
-                      {"data", ordered_json::array({{{"id", ready.name},
-                                                     {"object", "model"},
-                                                     {"created", ready.created},
-                                                     {"owned_by", "cohort"},
-                                                     {"max_model_len", ready.loop->engine().model().context()}}})}};
+  return ordered_json{{"object", "list"}, {"data", ordered_json::array({model_json(ready)})}};
+}
+
+void unknown_model(const Ex& exchange, const Ready& ready, std::string_view name, std::string_view hint) {
+  constexpr size_t kShown = 100;
+  respond_error(exchange, 404,
+                fmt::format("'model' is '{}', which does not exist here; this server has '{}'{}",
+                            printable(name, kShown), ready.name, hint));
+}
+
+/// "a%2Fb" is "a/b"; a percent sign without two digits stays.
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    unsigned char byte = 0;
+    const char* begin = text.data() + i + 1;
+    if (text[i] == '%' && i + 2 < text.size() && std::from_chars(begin, begin + 2, byte, 16).ptr == begin + 2) {
+      out += static_cast<char>(byte);
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+constexpr std::string_view kOneModel = "/v1/models/";
+
+void one_model(const Ready& ready, const Ex& exchange) {
+  const std::string name = percent_decoded(std::string_view(exchange->request().path).substr(kOneModel.size()));
+  if (name != ready.name) return unknown_model(exchange, ready, name, "");
+  respond_json(exchange, model_json(ready));
 }
 
 ordered_json capacity_json(const Capacity& c) {
@@ -229,13 +265,8 @@ Expected<ordered_json> apply_template(const Ready& ready, const HttpRequest& req
 void generate(const std::shared_ptr<const Ready>& ready, Api api, const Ex& exchange) {
   auto request = parse_generation_request(api, exchange->request().body);
   if (!request) return respond_error(exchange, status_of(request.error()), request.error().message);
-  if (!request->model.empty() && request->model != ready->name) {
-    constexpr size_t kShown = 100;
-    return respond_error(
-        exchange, 404,
-        fmt::format("'model' is '{}', which does not exist here; this server has '{}' ('model' may be left out)",
-                    request->model.substr(0, kShown), ready->name));
-  }
+  if (!request->model.empty() && request->model != ready->name)
+    return unknown_model(exchange, *ready, request->model, " ('model' may be left out)");
   Generation::start(exchange, ready, std::move(*request));
 }
 
@@ -268,6 +299,7 @@ struct Route {
 
 constexpr std::array kRoutes{
     Route{"GET", "/v1/models", [](const auto& ready, const Ex& e) { respond_json(e, models(*ready)); }},
+    Route{"GET", kOneModel, [](const auto& ready, const Ex& e) { one_model(*ready, e); }},
     Route{"GET", "/props", [](const auto& ready, const Ex& e) { respond_json(e, props(*ready)); }},
     Route{"GET", "/slots", [](const auto& ready, const Ex& e) { respond_json(e, slots_json(ready->loop->view())); }},
     Route{"GET", "/stats", [](const auto& ready, const Ex& e) { respond_json(e, stats(*ready)); }},
@@ -323,7 +355,9 @@ void handle(Service& service, const Ex& exchange) {
   if (const Asset* asset = find_asset(request.path)) {
     return request.method == "GET" ? respond_asset(exchange, *asset) : wrong_method(exchange, request.path, "GET");
   }
-  const auto route = std::ranges::find_if(kRoutes, [&](const Route& r) { return r.path == request.path; });
+  const auto route = std::ranges::find_if(kRoutes, [&](const Route& r) {
+    return r.path == request.path || (r.path == kOneModel && request.path.starts_with(r.path));
+  });
   if (route == kRoutes.end()) {
     return respond_error(exchange, 404, fmt::format("there is nothing at {}", printable(request.path, kShown)));
   }

@@ -100,8 +100,10 @@ std::string Statistics::prometheus(const Now& now, std::string_view model) const
   single(out, "cohort_bytes_per_step", "Bytes of weights that the last step had to read.", "gauge", labels,
          now.last.bytes);
   if (now.bandwidth > 0 && now.last.seconds > 0) {
-    single(out, "cohort_roofline_ratio", "Bytes of the last step by what memory can deliver in its time.", "gauge",
-           labels, now.last.bytes / now.last.seconds / (now.bandwidth * 1e9));
+    single(out, "cohort_roofline_ratio",
+           "Bytes of the last step by what memory can deliver in its time. Above 1: the weights stayed in the "
+           "processor's cache, or the memory was busier while its bandwidth was measured.",
+           "gauge", labels, now.last.bytes / now.last.seconds / (now.bandwidth * 1e9));
   }
   single(out, "cohort_weight_bytes_total", "Bytes of weights that all steps had to read.", "counter", labels,
          weight_bytes);

@@ -3,6 +3,7 @@
 usage: openai_test.py COHORT MODEL.gguf     (exit code 77: skipped)
 """
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -25,10 +26,11 @@ except ImportError:
 COHORT, MODEL = sys.argv[1], sys.argv[2]
 
 
-def start(*flags):
+def start(*flags, environment=None):
     """A server on a free port: (process, url)."""
     process = subprocess.Popen(
-        [COHORT, "serve", "-m", MODEL, "--threads", "1", *(("--port", "0") if "--port" not in flags else ()), *flags], stdout=subprocess.PIPE, text=True
+        [COHORT, "serve", "-m", MODEL, "--threads", "1", *(("--port", "0") if "--port" not in flags else ()), *flags], stdout=subprocess.PIPE, text=True,
+        env=os.environ | (environment or {}),
     )
     for line in process.stdout:
         if match := re.match(r"Listening on (\S+)", line):
@@ -180,6 +182,32 @@ class OpenAiTest(unittest.TestCase):
         again.terminate()
         self.assertEqual(again.wait(20), 0)
         again.stdout.close()
+
+    def test_retrieve(self):
+        self.assertEqual(self.client.models.retrieve(self.model), self.client.models.list().data[0])
+        with self.assertRaises(openai.NotFoundError):
+            self.client.models.retrieve("gpt-4o")
+
+    def test_labels(self):
+        plain = self.complete().choices[0].text
+        labels = {"metadata": {"run": "7"}, "store": False, "prompt_cache_key": "k", "safety_identifier": "s"}
+        self.assertEqual(self.complete(extra_body=labels).choices[0].text, plain)
+
+    def test_flags_from_the_environment(self):
+        environment = {"COHORT_ALIAS": "named", "COHORT_ALLOWED_HOST": "one.example,two.example", "COHORT_QUEUE": "3",
+                       "COHORT_NO_PREFIX_CACHE": "true", "COHORT_NO_BATCHING": "0"}
+        process, url = start(environment=environment)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.terminate)
+        client = openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0)
+        self.assertEqual(client.models.list(extra_headers={"Host": "two.example"}).data[0].id, "named")
+        with self.assertRaises(openai.PermissionDeniedError):
+            client.models.list(extra_headers={"Host": "three.example"})
+        for _ in range(2):
+            client.completions.create(model="named", prompt="a b c d " * 20, max_tokens=1)
+        stats = json.loads(subprocess.run(["curl", "-sS", url + "/stats"], check=True, capture_output=True).stdout)
+        self.assertEqual(stats["reused_tokens"], 0)
 
     def test_errors(self):
         with self.assertRaises(openai.BadRequestError) as caught:

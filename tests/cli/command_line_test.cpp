@@ -172,7 +172,16 @@ TEST(CommandLine, ZeroThreadsMeanAllCores) {
   EXPECT_TRUE(std::filesystem::exists(folder / "all"));
 }
 
+TEST(CommandLine, EveryFlagOfTheServerHasItsVariable) {
+  const std::string help = run({"serve", "--help"}).out;
+  for (const char* name :
+       {"ALIAS", "CORS_ORIGIN", "ALLOWED_HOST", "QUEUE", "HTTP_THREADS", "MAX_BODY_MIB", "PREFILL_STALL_MS",
+        "PRIORITY_AGING_S", "NO_PREFIX_CACHE", "NO_BATCHING", "BACKEND", "ACTIVATIONS", "API_KEY", "HOST", "PORT"})
+    EXPECT_TRUE(says(help, std::string("(Env:COHORT_") + name + ")")) << name;
+}
+
 TEST(CommandLine, KvPositionsInWholePages) {
+  EXPECT_TRUE(says(run(tiny({"-p", "Hi", "-n", "1", "-c", "64", "--kv-positions", "20"})).err, ": 1 whole page of 32"));
   const Result odd = run(tiny({"-p", "Hi", "-n", "1", "-c", "64", "--kv-positions", "100"}));
   EXPECT_EQ(odd.code, 0);
   EXPECT_TRUE(says(odd.err, "note: --kv-positions 100 became 128: 4 whole pages of 32 positions"));

@@ -1,4 +1,6 @@
 // Every endpoint, with a real socket and a tiny random model.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "fixture.h"
@@ -165,6 +167,31 @@ TEST_F(ApiTest, TokensGoAndComeBack) {
   const json pieces = server_->post("/tokenize", {{"content", text}, {"with_pieces", true}}).json()["tokens"];
   EXPECT_EQ(pieces.size(), tokens.size());
   EXPECT_EQ(server_->post("/detokenize", {{"tokens", {1, 1 << 30}}}).status, 400);
+}
+
+TEST_F(ApiTest, OneModelIsFoundByItsName) {
+  const json listed = server_->get("/v1/models").json()["data"][0];
+  const std::string name = listed["id"];
+  EXPECT_EQ(server_->get("/v1/models/" + name).json(), listed);
+  EXPECT_EQ(
+      server_->get(fmt::format("/v1/models/%{:02X}{}", static_cast<unsigned char>(name[0]), name.substr(1))).json(),
+      listed);
+  for (const char* other : {"gpt-4o", "", "%", "a%2Fb"}) {
+    const Answer answer = server_->get(fmt::format("/v1/models/{}", other));
+    EXPECT_EQ(answer.status, 404) << other;
+    EXPECT_EQ(answer.json()["error"]["type"], "not_found_error");
+    EXPECT_EQ(answer.json()["error"]["param"], "model");
+  }
+  EXPECT_NE(server_->get("/v1/models/a%2Fb").body.find("'a/b'"), std::string::npos);
+  EXPECT_EQ(server_->post("/v1/models/" + name, json::object()).status, 405);
+}
+
+TEST(Models, NoRequestHasMorePositionsThanThereArePages) {
+  ServerOptions options;
+  options.engine.context = 64;
+  options.engine.kv_positions = 20;
+  const TestServer server(options);
+  EXPECT_EQ(server.get("/v1/models").json()["data"][0]["max_model_len"], 32);
 }
 
 TEST_F(ApiTest, ReportsDescribeTheServer) {

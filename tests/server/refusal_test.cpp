@@ -78,6 +78,50 @@ TEST_F(RefusalTest, NamesTheField) {
   EXPECT_TRUE(twice.json()["error"]["param"].is_null()) << twice.body;
 }
 
+TEST_F(RefusalTest, LabelsChangeNothingAndHaveTheirTypes) {
+  const json plain = server_->post(kCompletions, completion("x", 4)).json();
+  json labelled = completion("x", 4);
+  labelled.update({{"metadata", {{"run", "7"}}},
+                   {"store", true},
+                   {"prompt_cache_key", "k"},
+                   {"safety_identifier", "s"},
+                   {"user", "u"}});
+  EXPECT_EQ(server_->post(kCompletions, labelled).json()["choices"], plain["choices"]);
+  labelled["stream"] = true;
+  labelled["stream_options"] = {{"include_obfuscation", false}};
+  EXPECT_EQ(server_->post(kCompletions, labelled).status, 200);
+  labelled["stream_options"] = {{"include_obfuscation", 1}};
+  expect_refused(kCompletions, labelled, "stream_options.include_obfuscation", "true or false");
+  const auto refused = [](const char* name, const json& value, std::string_view word) {
+    json request = completion("x", 2);
+    request[name] = value;
+    expect_refused(kCompletions, request, name, word);
+  };
+  refused("metadata", "a", "object of strings");
+  refused("metadata", {{"run", 7}}, "run");
+  refused("store", "yes", "true or false");
+  refused("prompt_cache_key", 1, "string");
+  refused("safety_identifier", true, "string");
+}
+
+TEST_F(RefusalTest, UnknownFieldsNearToKnownOnesAreGuessed) {
+  const auto refused = [](const char* name, std::string_view word) {
+    json request = completion("x", 2);
+    request[name] = 1;
+    expect_refused(kCompletions, request, name, word);
+  };
+  for (const char* name : {"maxtokens", "maxTokens", "max_token", "n_predict"})
+    refused(name, "did you mean 'max_tokens'?");
+  refused("guided_json", "did you mean 'response_format'?");
+  refused("temprature", "did you mean 'temperature'?");
+  refused("xy", "remove it");
+  json request = completion("x", 2);
+  request["stream"] = true;
+  request["stream_options"] = {{"include_usages", true}};
+  expect_refused(kCompletions, request, "stream_options.include_usages",
+                 "did you mean 'stream_options.include_usage'?");
+}
+
 TEST_F(RefusalTest, NothingIsIgnored) {
   const auto with = [](const json& fields) {
     json request = completion("x", 2);

@@ -171,6 +171,8 @@ Expected<void> parse_stream(Fields& fields, GenerationRequest& request) {
   if (!request.stream) return fail(ErrorCode::invalid_argument, "'stream_options' needs 'stream': true");
   Fields inner(*options, "stream_options.");
   COHORT_TRY(inner.boolean("include_usage", request.include_usage));
+  bool padding = false;
+  COHORT_TRY(inner.boolean("include_obfuscation", padding));  // hides lengths from listeners; never the text
   return inner.finish();
 }
 
@@ -182,14 +184,32 @@ Expected<void> refuse_unsupported(Fields& fields, Api api) {
   };
   for (const Refused& r :
        {Refused{"functions", json::array()}, Refused{"function_call", "none"}, Refused{"json_schema", nullptr},
-        Refused{"store", false}, Refused{"metadata", json::object()}, Refused{"service_tier", "auto"},
-        Refused{"reasoning_effort", nullptr}, Refused{"modalities", json::array({"text"})}, Refused{"audio", nullptr},
-        Refused{"prediction", nullptr}, Refused{"web_search_options", nullptr}}) {
+        Refused{"service_tier", "auto"}, Refused{"reasoning_effort", nullptr},
+        Refused{"modalities", json::array({"text"})}, Refused{"audio", nullptr}, Refused{"prediction", nullptr},
+        Refused{"web_search_options", nullptr}}) {
     COHORT_TRY(fields.unsupported(r.name, r.neutral));
   }
   if (api == Api::completions) {
     COHORT_TRY(fields.unsupported("echo", false));
     COHORT_TRY(fields.unsupported("suffix", ""));
+  }
+  return {};
+}
+
+/// What says who asks and how the answer is filed: no token depends on it.
+Expected<void> parse_labels(Fields& fields) {
+  std::string text;
+  for (const char* name : {"user", "prompt_cache_key", "safety_identifier"}) COHORT_TRY(fields.string(name, text));
+  bool store = false;
+  COHORT_TRY(fields.boolean("store", store));
+  const json* metadata = fields.take("metadata");
+  if (metadata == nullptr) return {};
+  if (!metadata->is_object())
+    return fail(ErrorCode::invalid_argument, "'metadata' is {}; expected an object of strings", shown(*metadata));
+  for (const auto& [key, value] : metadata->items()) {
+    if (!value.is_string())
+      return fail(ErrorCode::invalid_argument, "'metadata' holds {} at {}; expected strings", shown(value),
+                  shown(json(key)));
   }
   return {};
 }
@@ -252,8 +272,7 @@ Expected<GenerationRequest> parse_generation_request(Api api, std::string_view b
   COHORT_TRY(parse_stream(fields, request));
   COHORT_TRY(parse_shape(fields, body, request));
   COHORT_TRY(refuse_unsupported(fields, api));
-  std::string user;
-  COHORT_TRY(fields.string("user", user));  // says who asks; nothing depends on it
+  COHORT_TRY(parse_labels(fields));
   COHORT_TRY(fields.finish());
   return request;
 }

@@ -45,7 +45,7 @@ function show(stats, experts) {
   byId("roofline").textContent = step.roofline_ratio === null ? "–" : `${Math.round(step.roofline_ratio * 100)} %`;
   byId("pages").max = capacity.pages;
   byId("pages").value = used;
-  byId("pages-text").textContent = `${used} of ${capacity.pages}, ${capacity.reusable_pages} kept`;
+  byId("pages-text").textContent = `${used} of ${capacity.pages}, ${capacity.reusable_pages} in the prefix cache`;
   history.push({rate: stats.tokens_per_second, rows: stats.running ? step.rows : 0});
   if (history.length > kHistory) history.shift();
   draw();

@@ -7,9 +7,13 @@ import {setCount, startAll, stopAll} from "./streams.js";
 
 const byId = (id) => document.getElementById(id);
 
+/** Below the controls that are shown, where it is seen. */
 function showError(error) {
-  byId("error").textContent = error?.message ?? "";
-  byId("error").hidden = !error;
+  const line = byId("error");
+  byId(byId("chat").hidden ? "controls" : "ask").after(line);
+  line.textContent = error?.message ?? "";
+  line.hidden = !error;
+  if (error) line.scrollIntoView({block: "nearest"});
   if (error?.status === 401) {
     byId("key-label").hidden = false;
     byId("key").focus();
@@ -78,7 +82,10 @@ async function main() {
   });
   setUpChat(showError);
   const props = await connect();
-  byId("model").textContent = `${props.model} · ${props.device} · ${props.capacity.streams} streams of ${props.capacity.context}`;
+  const most = Math.min(props.capacity.context, props.capacity.pages * props.capacity.page_positions);
+  byId("model").textContent = `${props.model} · ${props.device} · ${props.capacity.streams} streams of ${most}`;
+  byId("tokens").max = most - 1;  // a beginning has one position at least
+  byId("tokens").value = Math.min(Number(byId("tokens").value), Math.ceil(most / 2));
   byId("count").value = Math.min(Number(byId("count").value), props.capacity.streams);
   setCount(Number(byId("count").value));
   byId("tab-chat").hidden = !props.has_chat_template || props.base_model;

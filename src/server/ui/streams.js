@@ -44,8 +44,12 @@ export function setCount(count) {
 function showCounts(entry, begin) {
   const seconds = (entry.last - entry.first) / 1000;
   const rate = entry.tokens > 1 && seconds > 0 ? `${((entry.tokens - 1) / seconds).toFixed(1)} tok/s` : "";
-  entry.footer.textContent = `${entry.tokens} token${entry.tokens === 1 ? "" : "s"}  ${rate}  ` +
-    `first after ${Math.round(entry.first - begin)} ms${entry.reason === "stop" ? "  ended" : ""}`;
+  entry.footer.textContent = [
+    `${entry.tokens} token${entry.tokens === 1 ? "" : "s"}`,
+    rate,
+    `first after ${Math.round(entry.first - begin)} ms`,
+    entry.reason === "stop" ? "ended" : "",
+  ].filter(Boolean).join(" · ");
   if (entry.reason) entry.card.classList.remove("live");
 }
 
@@ -71,6 +75,7 @@ export async function startAll() {
     entry.card.classList.add("live");
   }
   byId("stop").disabled = false;
+  let unanswered = "stopped";
   try {
     await stream("v1/completions", {
       prompt: running.map((entry) => entry.prompt.value),
@@ -84,11 +89,14 @@ export async function startAll() {
       for (const choice of chunk.choices) append(running[choice.index], choice);
     }, mine.signal);
   } catch (error) {
-    if (error.name !== "AbortError") throw error;
+    if (error.name !== "AbortError") {
+      unanswered = error.status ? "refused" : "failed";
+      throw error;
+    }
   } finally {
     for (const entry of running) {
       entry.card.classList.remove("live");
-      if (entry.tokens === 0) entry.footer.textContent = "stopped";
+      if (entry.tokens === 0) entry.footer.textContent = unanswered;
     }
     if (aborter === mine) {
       aborter = null;
