@@ -16,8 +16,7 @@ void Roster::add(Sequence sequence) {
 
 void Roster::wait(Sequence sequence) {
   ++waiting_by_priority_[sequence.request.priority];
-  const auto before = [](const Sequence& a, const Sequence& b) { return a.before(b); };
-  waiting_.insert(std::ranges::upper_bound(waiting_, sequence, before), std::move(sequence));
+  waiting_.insert(std::ranges::upper_bound(waiting_, sequence, &Sequence::before), std::move(sequence));
 }
 
 /// `sequence` waits no longer; it is still in its place.
@@ -96,10 +95,9 @@ bool Roster::has_pages_for(const Sequence& sequence, size_t turn) const {
 /// In the order of turns. One that comes before running ones takes the place of the last of them when all places are
 /// taken; their pages it takes when it needs them.
 void Roster::admit() {
-  const auto before = [](const Sequence& a, const Sequence& b) { return a.before(b); };
   while (!waiting_.empty()) {
     const auto turn =
-        static_cast<size_t>(std::ranges::upper_bound(running_, waiting_.front(), before) - running_.begin());
+        static_cast<size_t>(std::ranges::upper_bound(running_, waiting_.front(), &Sequence::before) - running_.begin());
     const bool full = running_.size() == static_cast<size_t>(max_streams_);
     if ((full && turn == running_.size()) || !has_pages_for(waiting_.front(), turn)) return;
     Sequence next = std::move(waiting_.front());
