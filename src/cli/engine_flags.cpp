@@ -95,7 +95,7 @@ void add_engine_flags(CLI::App& command, EngineOptions& o) {
 }
 
 void add_sampling_flags(CLI::App& command, SamplingParams& p) {
-  command.add_option("--temp", p.temperature, "Temperature; 0 takes the most likely token")
+  command.add_option("--temp,--temperature", p.temperature, "Temperature; 0 takes the most likely token")
       ->check(number(0, kMaxTemperature))
       ->type_name("T")
       ->capture_default_str();

@@ -1,5 +1,6 @@
 // The one program: `cohort COMMAND`.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -9,7 +10,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <span>
 
+#include "base/nearest.h"
 #include "base/printable.h"
 #include "cli/command_tune.h"
 #include "cli/commands.h"
@@ -35,18 +38,29 @@ auto commands(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
 
-/// The first argument that is no flag, when it is no command; the parser would say only that a command is missing.
-std::string unknown_command(const CLI::App& app, int argc, char** argv) {
-  if (argc < 2 || argv[1][0] == '-') return {};
-  const std::string name = argv[1];
-  const auto named = [&](const CLI::App* command) { return command->get_name() == name; };
-  return std::ranges::any_of(commands(app), named) ? "" : name;
+/// "cohort bench steps".
+std::string whole_name(const CLI::App& command) {
+  const CLI::App* parent = command.get_parent();
+  return (parent == nullptr ? "" : whole_name(*parent) + " ") + command.get_name();
 }
 
-std::string command_names(const CLI::App& app) {
-  std::string names;
-  for (const CLI::App* command : commands(app)) names += (names.empty() ? "" : ", ") + command->get_name();
-  return names;
+/// What to say when the arguments name no command where there must be one; the parser would not say which there are.
+/// Empty when they do, or when a flag (--help) comes first.
+std::string unknown_command(const CLI::App& app, std::span<char* const> arguments) {
+  if (commands(app).empty()) return {};
+  std::vector<std::string> names;
+  for (const CLI::App* command : commands(app)) names.push_back(command->get_name());
+  if (arguments.empty()) return fmt::format("{} needs a command: {}", whole_name(app), fmt::join(names, ", "));
+  const std::string name = arguments.front();
+  if (name.starts_with('-')) return {};
+  for (const CLI::App* command : commands(app)) {
+    if (command->get_name() == name) return unknown_command(*command, arguments.subspan(1));
+  }
+  constexpr size_t kShownBytes = 80;
+  const std::string_view near = cohort::nearest(name, {names.begin(), names.end()});
+  return fmt::format("{}: there is no command '{}'; {}the commands are {}", whole_name(app),
+                     cohort::printable(name, kShownBytes), near.empty() ? "" : fmt::format("did you mean {}? ", near),
+                     fmt::join(names, ", "));
 }
 
 /// The flag `name` as the command line spells it, or the environment variable that gave it its value; empty when
@@ -68,9 +82,39 @@ std::string source_of(const CLI::App& app, const std::string& name, const std::v
   return {};
 }
 
+/// The command that was given, of a command ("bench steps") the inner one.
+const CLI::App& given_command(const CLI::App& app) {
+  for (const CLI::App* command : commands(app)) {
+    if (command->parsed()) return given_command(*command);
+  }
+  return app;
+}
+
+/// What to say of the first argument that `command` does not know.
+std::string unexpected(const CLI::App& command, const std::string& argument) {
+  constexpr size_t kShownBytes = 80;
+  const std::string shown = cohort::printable(argument, kShownBytes);
+  const std::string help = fmt::format("see {} --help", whole_name(command));
+  if (!argument.starts_with('-')) return fmt::format("'{}' was not expected here; {}", shown, help);
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  const std::string_view near = cohort::nearest(argument.substr(0, argument.find('=')), {names.begin(), names.end()});
+  return fmt::format("there is no option '{}'; {}", shown, near.empty() ? help : fmt::format("did you mean {}?", near));
+}
+
 /// What is wrong with the command line. A bad value is named by what gave it: the parser knows one name of each flag,
 /// and the flag's where an environment variable is meant.
 int exit_with(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& arguments) {
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    const CLI::App& command = given_command(app);
+    const std::vector<std::string> left = app.remaining(true);
+    // The parser leaves the values of an unknown option with it.
+    const auto flag = std::ranges::find_if(left, [](const std::string& one) { return one.starts_with('-'); });
+    fmt::print(stderr, "{}\n", unexpected(command, flag == left.end() ? left.front() : *flag));
+    return error.get_exit_code();
+  }
   const std::string message = error.what();
   if (const size_t colon = message.find(": "); message.starts_with('-') && colon != std::string::npos) {
     const std::string source = source_of(app, message.substr(0, colon), arguments);
@@ -105,10 +149,8 @@ int main(int argc, char** argv) {
   cli::add_perplexity_command(app, exit_code);
   cli::add_doctor_command(app, exit_code);
   cli::add_tune_command(app, exit_code);
-  if (const std::string name = unknown_command(app, argc, argv); !name.empty()) {
-    constexpr size_t kShownBytes = 80;
-    fmt::print(stderr, "cohort: there is no command '{}'; the commands are {}\n", printable(name, kShownBytes),
-               command_names(app));
+  if (const std::string problem = unknown_command(app, std::span(argv, argv + argc).subspan(1)); !problem.empty()) {
+    fmt::print(stderr, "{}\n", problem);
     return kUsage;
   }
   const std::vector<std::string> arguments = with_two_dashes(argc, argv);

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "base/json.h"
+#include "base/nearest.h"
 #include "base/result.h"
 #include "text/tokenizer/utf8.h"
 
@@ -122,49 +122,13 @@ Expected<void> Fields::unsupported(std::string_view name, const json& neutral) {
 
 namespace {
 
-/// How many characters must be added, removed or changed to make `b` of `a`.
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0]++;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({changed, row[j + 1] + 1, row[j] + 1});
-    }
-  }
-  return row.back();
-}
-
-std::string letters(std::string_view name) {
-  std::string out;
-  for (const char c : name) {
-    if (c != '_' && c != '-') out += static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-  }
-  return out;
-}
-
 /// Which of `known` was meant by `name`; empty when none is near.
 std::string_view meant(std::string_view name, const std::set<std::string, std::less<>>& known) {
-  constexpr size_t kLongest = 64, kNear = 2;
-  if (name.size() > kLongest) return {};
   // What other servers call it.
   for (const auto& [other, own] : {std::pair{"n_predict", "max_tokens"}, std::pair{"guided_json", "response_format"}}) {
     if (const auto found = known.find(own); name == other && found != known.end()) return *found;
   }
-  const std::string plain = letters(name);
-  std::string_view best;
-  size_t least = kNear + 1;
-  for (const std::string& one : known) {
-    // Short names are near to everything: at most a third of the letters may differ.
-    const size_t distance = plain == letters(one) ? 0 : edit_distance(name, one);
-    if (distance < least && distance <= one.size() / 3) {
-      least = distance;
-      best = one;
-    }
-  }
-  return best;
+  return nearest(name, {known.begin(), known.end()});
 }
 
 }  // namespace
