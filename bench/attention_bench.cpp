@@ -57,7 +57,8 @@ void attention(benchmark::State& state, Isa isa, int32_t sequences, int32_t cont
   attend.cache_layer = 0;
   for (auto _ : state) {
     const AttentionCall call = make_attention_call(attend, batch, *cache, q.data, out.data, shared.data);
-    for (const AttentionJob& job : plan.jobs()) kernels.run(call, job, scratch.data);
+    for (const AttentionJob& job : plan.jobs())
+      kernels.run(call, job, &job + 1 < plan.jobs().data() + plan.jobs().size() ? &job + 1 : nullptr, scratch.data);
     for (const AttentionJob& job : plan.merges()) kernels.merge(call, job);
     attend.cache_layer = (attend.cache_layer + 1) % layers;
   }

@@ -61,8 +61,8 @@ void copy_row(const ActivationChunk& from, int32_t from_row, const ActivationChu
                 to.rows, blocks);
   }
   for (int64_t b = 0; b < blocks; ++b) to.d[b * to.rows + to_row] = from.d[b * from.rows + from_row];
-  for (int kind = 0; kind < kSumKinds; ++kind) {
-    if (to.sums[kind] == nullptr) continue;
+  for (SumMask left = to.kinds; left != 0; left &= left - 1) {
+    const int kind = std::countr_zero(left);
     for (int64_t b = 0; b < blocks; ++b)
       to.sums[kind][b * to.rows + to_row] = from.sums[kind][b * from.rows + from_row];
   }

@@ -6,6 +6,7 @@
 // 1, 5, ...; or strided, the block as a transposed matrix of 4 x 8: values 0, 8, 16, 24, 1, 9, ... (layout_lowbit.h).
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,14 +15,25 @@
 
 namespace cohort::cpu {
 
-/// One chunk. `sums[kind]` is null for kinds that nobody asked for; kSum* hold floats in the same 4 bytes.
+/// One chunk. `sums[kind]` is null for kinds that nobody asked for (`kinds` has those that somebody did); kSum* hold
+/// floats in the same 4 bytes.
 struct ActivationChunk {
   int8_t* q = nullptr;
   float* d = nullptr;
   int8_t* transposed = nullptr;  // null unless asked for, as strided
   int8_t* strided = nullptr;
   int32_t* sums[kSumKinds] = {};
+  SumMask kinds = 0;
   int32_t rows = 0;
+
+  /// Stores what each kind makes of a block's sums over all values, 0-15 and 16-31; `at` = block * rows + row.
+  /// (Always inlined: the kernels' files are compiled for instructions that others may not emit.)
+  __attribute__((always_inline)) void store_sums(int64_t at, const int32_t* parts) const {
+    for (SumMask left = kinds; left != 0; left &= left - 1) {
+      const int kind = __builtin_ctz(left);
+      sums[kind][at] = kSumInfo[kind].stored(parts);
+    }
+  }
 };
 
 /// Memory for up to `capacity` rows of `cols` values, without any processing of its own.
@@ -45,9 +57,9 @@ class ActivationBuffer {
     if (transposed_ != nullptr) chunk.transposed = transposed_ + first * blocks_ * kBlockValues;
     if (strided_ != nullptr) chunk.strided = strided_ + first * blocks_ * kBlockValues;
     int32_t* sums = sums_memory_;
-    for (int kind = 0; kind < kSumKinds; ++kind) {
-      if ((sums_ & (SumMask{1} << kind)) == 0) continue;
-      chunk.sums[kind] = sums + first * blocks_;
+    chunk.kinds = sums_ & ~(kTransposed | kStrided);
+    for (SumMask left = chunk.kinds; left != 0; left &= left - 1) {
+      chunk.sums[std::countr_zero(left)] = sums + first * blocks_;
       sums += capacity_ * blocks_;
     }
     chunk.rows = rows;

@@ -50,8 +50,9 @@ struct AttentionKernels {
   /// kv_heads * head_dim]. Rows may be appended by different threads.
   void (*append)(const AttentionCall& call, const SequenceRows& sequence, int32_t first, int32_t rows, const float* k,
                  const float* v);
-  /// scratch: [AttentionPlan::scratch_floats()] of the running thread, 64-byte aligned.
-  void (*run)(const AttentionCall& call, const AttentionJob& job, float* scratch);
+  /// next: the job that this thread probably takes after it, or null: its front is prefetched meanwhile. scratch:
+  /// [AttentionPlan::scratch_floats()] of the running thread, 64-byte aligned.
+  void (*run)(const AttentionCall& call, const AttentionJob& job, const AttentionJob* next, float* scratch);
   void (*merge)(const AttentionCall& call, const AttentionJob& merge);
 };
 

@@ -36,9 +36,16 @@ struct AttentionAppend {
           const int n = part(head_dim - d);
           T buffer[kLanes];
           Ops::store(buffer, Ops::load_part(row_k + h * head_dim + d, n, 0.0F));
-          for (int i = 0; i < n; ++i) keys[(h * head_dim + d + i) * kPagePositions] = buffer[i];
+          T* column = keys + (h * head_dim + d) * kPagePositions;
+          T* to = values + h * kPagePositions * head_dim + d;
+          if (n == kLanes) {
+            for (int i = 0; i < kLanes; ++i) column[i * kPagePositions] = buffer[i];
+            Ops::store(to, Ops::load(row_v + h * head_dim + d));
+            continue;
+          }
+          for (int i = 0; i < n; ++i) column[i * kPagePositions] = buffer[i];
           Ops::store(buffer, Ops::load_part(row_v + h * head_dim + d, n, 0.0F));
-          for (int i = 0; i < n; ++i) values[h * kPagePositions * head_dim + d + i] = buffer[i];
+          for (int i = 0; i < n; ++i) to[i] = buffer[i];
         }
       }
     }

@@ -31,12 +31,13 @@ struct AttentionBlocks {
   struct Block {
     const AttentionCall& call;
     const AttentionJob& job;
+    const AttentionJob* next;
     const SequenceRows& sequence;
     int64_t group, head_dim, width, real, queries;  // real: without padding
     float *q, *p, *keys, *values, *segments;
 
-    Block(const AttentionCall& c, const AttentionJob& j, float* scratch)
-        : call(c), job(j), sequence(c.sequences[j.sequence]) {
+    Block(const AttentionCall& c, const AttentionJob& j, const AttentionJob* following, float* scratch)
+        : call(c), job(j), next(following), sequence(c.sequences[j.sequence]) {
       group = c.attend.heads / c.attend.kv_heads;
       head_dim = c.attend.head_dim;
       width = round_up(head_dim, kLanes);
@@ -78,11 +79,22 @@ struct AttentionBlocks {
       return reinterpret_cast<const T*>(call.values + page_offset(position)) +
              (job.kv_head * kPagePositions + position % kPagePositions) * head_dim;
     }
-    // What is read after V of the page at `page`: the next V of the split, then K of the next split, then nothing.
+    // What is read after V of the page at `page`: the next V of the split, then K of the next split, then that of the
+    // next job.
     const T* after_values(int64_t page, Range split) const {
-      const int64_t next = page + kPagePositions;
-      if (next < split.hi) return page_values(next);
-      return next < visible().hi && next / kSplitPositions < job.first_split + job.splits ? page_keys(next) : nullptr;
+      const int64_t later = page + kPagePositions;
+      if (later < split.hi) return page_values(later);
+      if (later < visible().hi && later / kSplitPositions < job.first_split + job.splits) return page_keys(later);
+      return next_job_keys();
+    }
+    const T* next_job_keys() const {
+      if (next == nullptr) return nullptr;
+      const SequenceRows& other = call.sequences[next->sequence];
+      const int64_t seen = other.first_position + next->first_row + 1;
+      const int64_t begin = call.attend.window > 0 ? most(0, seen - call.attend.window) : 0;
+      const int64_t page = most(begin, next->first_split * kSplitPositions) / kPagePositions;
+      const std::byte* keys = call.keys + static_cast<size_t>(other.pages.data()[page]) * call.page_stride;
+      return reinterpret_cast<const T*>(keys) + next->kv_head * head_dim * kPagePositions;
     }
     // What is read after K of the page at `page`: the next K of the split, then V of its first page.
     const T* after_keys(int64_t page, Range split) const {

@@ -332,8 +332,8 @@ struct Attention : AttentionTile<Ops> {
   static int part(int64_t rest) { return static_cast<int>(least(rest, kLanes)); }
 
   template <class T>
-  static void run_as(const AttentionCall& call, const AttentionJob& job, float* scratch) {
-    const Block<T> block(call, job, scratch);
+  static void run_as(const AttentionCall& call, const AttentionJob& job, const AttentionJob* next, float* scratch) {
+    const Block<T> block(call, job, next, scratch);
     const PartialLayout layout{block.queries, job.block_splits, block.width};
     float* partials = job.partials < 0 ? scratch + ScratchLayout{block.queries, block.head_dim, block.width}.partials()
                                        : call.shared + job.partials;
@@ -352,14 +352,14 @@ struct Attention : AttentionTile<Ops> {
     if (job.partials < 0) finish(block, partials);
   }
 
-  static void run(const AttentionCall& call, const AttentionJob& job, float* scratch) {
-    if (call.type == TensorType::f32) return run_as<float>(call, job, scratch);
-    if (call.type == TensorType::f16) return run_as<Half>(call, job, scratch);
-    if (call.type == TensorType::q8_0) return run_as<Eight>(call, job, scratch);
-    run_as<Brain>(call, job, scratch);
+  static void run(const AttentionCall& call, const AttentionJob& job, const AttentionJob* next, float* scratch) {
+    if (call.type == TensorType::f32) return run_as<float>(call, job, next, scratch);
+    if (call.type == TensorType::f16) return run_as<Half>(call, job, next, scratch);
+    if (call.type == TensorType::q8_0) return run_as<Eight>(call, job, next, scratch);
+    run_as<Brain>(call, job, next, scratch);
   }
   static void merge(const AttentionCall& call, const AttentionJob& job) {
-    finish(Block<float>(call, job, call.shared), call.shared + job.partials);
+    finish(Block<float>(call, job, nullptr, call.shared), call.shared + job.partials);
   }
 
   static constexpr AttentionKernels table() { return {kRows, AttentionAppend<Ops>::append, run, merge}; }

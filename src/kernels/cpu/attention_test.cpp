@@ -118,7 +118,8 @@ Vector run(const Case& c, World& world, Isa isa, int threads) {
     kernels.append(call, sequence, half, sequence.rows - half, world.k.data(), world.v.data());
     kernels.append(call, sequence, 0, half, world.k.data(), world.v.data());
   }
-  for (const AttentionJob& job : plan.jobs()) kernels.run(call, job, scratch.data);
+  for (const AttentionJob& job : plan.jobs())
+    kernels.run(call, job, &job + 1 < plan.jobs().data() + plan.jobs().size() ? &job + 1 : nullptr, scratch.data);
   for (const AttentionJob& job : plan.merges()) kernels.merge(call, job);
   return out;
 }

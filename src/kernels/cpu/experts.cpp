@@ -1,6 +1,7 @@
 #include "kernels/cpu/experts.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace cohort::cpu {
 namespace {
@@ -26,7 +27,7 @@ ActivationChunk block_of(const ActivationChunk& chunk, int64_t b) {
   block.d += at;
   if (block.transposed != nullptr) block.transposed += at * kBlockValues;
   if (block.strided != nullptr) block.strided += at * kBlockValues;
-  for (int32_t*& sums : block.sums) sums = sums != nullptr ? sums + at : nullptr;
+  for (SumMask left = block.kinds; left != 0; left &= left - 1) block.sums[std::countr_zero(left)] += at;
   return block;
 }
 
@@ -117,24 +118,22 @@ void ExpertPass::gather(Scratch& scratch, const RouteGroups::Group& group) {
   }
 }
 
-RowChunk ExpertPass::group_chunk(Scratch& scratch, const RouteGroups::Group& group, int32_t group_index,
-                                 int32_t first) {
-  RowChunk chunk;
-  chunk.rows = std::min(group.count - first, kChunkRows);
-  if (quantised_input_) {
-    if (scratch.call != calls_ || scratch.group != group_index) {
-      gather(scratch, group);
-      scratch.call = calls_;
-      scratch.group = group_index;
-    }
-    chunk.quant = scratch.gathered.chunk(first / kChunkRows, group.count);
-  }
-  if (float_input_) {
+void ExpertPass::take_group(Scratch& scratch, int32_t group_index) {
+  if (scratch.call == calls_ && scratch.group == group_index) return;
+  scratch.call = calls_;
+  scratch.group = group_index;
+  const RouteGroups::Group& group = call_.groups->groups()[static_cast<size_t>(group_index)];
+  if (quantised_input_) gather(scratch, group);
+  scratch.chunks.clear();
+  for (int32_t first = 0; first < group.count; first += kChunkRows) {
+    RowChunk& chunk = scratch.chunks.emplace_back();
+    chunk.rows = std::min(group.count - first, kChunkRows);
+    if (quantised_input_) chunk.quant = scratch.gathered.chunk(first / kChunkRows, group.count);
+    if (!float_input_) continue;
     const int64_t cols = call_.matrices->gate->source->cols;
     for (int32_t r = 0; r < chunk.rows; ++r)
       chunk.floats[r] = call_.floats + call_.groups->row_at(group.first + first + r) * cols;
   }
-  return chunk;
 }
 
 ExpertPass::JobStart ExpertPass::start_after_gate_up(int64_t job) const {
@@ -186,6 +185,7 @@ void ExpertPass::gate_up(int64_t job, int thread) {
   const RouteGroups::Group& group = call_.groups->groups()[static_cast<size_t>(group_index)];
   const ExpertMatrices& m = *call_.matrices;
   const JobStart after = start_after_gate_up(job);
+  take_group(scratch, group_index);
   for (int64_t block = first_block; block < last_block; ++block) {
     const int64_t width = std::min<int64_t>(kBlockValues, inner_ - block * kBlockValues);
     const JobStart following = block + 1 < last_block ? JobStart{group.expert, block + 1, nullptr} : after;
@@ -197,7 +197,7 @@ void ExpertPass::gate_up(int64_t job, int thread) {
       then = tile_address(*m.gate, following.expert, following.block * per_block);
     }
     for (int32_t first = 0; first < group.count; first += kChunkRows) {
-      const RowChunk x = group_chunk(scratch, group, group_index, first);
+      const RowChunk& x = scratch.chunks[static_cast<size_t>(first / kChunkRows)];
       for (size_t i = 0; i < count; ++i) {
         const auto& [matrix, tile, out, later] = steps[i];
         const std::byte* next =
@@ -253,11 +253,10 @@ void ExpertPass::down(int64_t job, int thread) {
     const int32_t next_expert = groups[more ? g + 1 : 0].expert;
     const int64_t next_first = more ? first_tile : following < down_list_.size() ? down_list_[following].first : -1;
     for (int32_t first = 0; first < group.count; first += kChunkRows) {
-      RowChunk h;
-      h.rows = std::min(group.count - first, kChunkRows);
-      if (matrix.quantised) {
-        h.quant = h_.at(group.first + first, h.rows);
-      } else {
+      // Built in place: a copy would wait for the stores that it reads.
+      const int32_t rows = std::min(group.count - first, kChunkRows);
+      RowChunk h{matrix.quantised ? h_.at(group.first + first, rows) : ActivationChunk{}, {}, rows};
+      if (!matrix.quantised) {
         for (int32_t r = 0; r < h.rows; ++r) h.floats[r] = h_floats_.data() + (group.first + first + r) * inner_;
       }
       for (int64_t tile = first_tile; tile < last_tile; ++tile) {

@@ -64,8 +64,9 @@ class ExpertPass {
     int64_t first, last;
   };
   struct Scratch {
-    ActivationBuffer gathered;  // the rows of one group
-    uint64_t call = 0;          // which group of which call that is
+    ActivationBuffer gathered;     // the rows of one group
+    std::vector<RowChunk> chunks;  // and those rows as what enters gate and up
+    uint64_t call = 0;             // which group of which call that is
     int32_t group = -1;
     std::vector<float> gate, up, partials;
   };
@@ -89,7 +90,7 @@ class ExpertPass {
   /// At most two matrices of 32 outputs in tiles of 4.
   static constexpr size_t kMaxSteps = 16;
   size_t gate_up_steps(Scratch& scratch, int64_t block, const JobStart& next, TileStep* steps) const;
-  RowChunk group_chunk(Scratch& scratch, const RouteGroups::Group& group, int32_t group_index, int32_t first);
+  void take_group(Scratch& scratch, int32_t group_index);
   void gather(Scratch& scratch, const RouteGroups::Group& group);
 
   const LinearKernels& linear_;

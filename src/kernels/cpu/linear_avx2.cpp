@@ -155,10 +155,7 @@ void quantise(const float* x, int64_t blocks, const ActivationChunk& chunk, int3
     chunk.d[at] = d;
     const int32_t low = sum_bytes(q0), high = sum_bytes(q1);
     const int32_t part[3] = {low + high, low, high};
-    for (int kind = 0; kind < kSumKinds; ++kind) {
-      if (chunk.sums[kind] == nullptr) continue;
-      chunk.sums[kind][at] = kSumInfo[kind].stored(part);
-    }
+    chunk.store_sums(at, part);
   }
 }
 

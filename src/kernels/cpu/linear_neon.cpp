@@ -114,10 +114,7 @@ void quantise(const float* x, int64_t blocks, const ActivationChunk& chunk, int3
     chunk.d[at] = d;
     const int32_t low = vaddlvq_s8(q[0]), high = vaddlvq_s8(q[1]);
     const int32_t part[3] = {low + high, low, high};
-    for (int kind = 0; kind < kSumKinds; ++kind) {
-      if (chunk.sums[kind] == nullptr) continue;
-      chunk.sums[kind][at] = kSumInfo[kind].stored(part);
-    }
+    chunk.store_sums(at, part);
   }
 }
 

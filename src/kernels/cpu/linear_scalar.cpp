@@ -94,10 +94,7 @@ void quantise_scalar(const float* x, int64_t blocks, const ActivationChunk& chun
       part[2] += q[j + 16];
     }
     part[0] = part[1] + part[2];
-    for (int kind = 0; kind < kSumKinds; ++kind) {
-      if (chunk.sums[kind] == nullptr) continue;
-      chunk.sums[kind][at] = kSumInfo[kind].stored(part);
-    }
+    chunk.store_sums(at, part);
   }
 }
 

@@ -11,7 +11,7 @@ namespace cohort::cpu {
 /// At most 16 rows of a matrix's input, in the form (or both) that its readers need.
 struct RowChunk {
   ActivationChunk quant;
-  const float* floats[kChunkRows];
+  const float* floats[kChunkRows] = {};
   int32_t rows = 0;
 };
 
