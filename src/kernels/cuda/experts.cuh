@@ -120,9 +120,9 @@ __global__ void __launch_bounds__(kUpThreads, PerSm) up_kernel(const __grid_cons
     if (at.lane == 0) barrier_expect(&arrived, static_cast<uint32_t>(size * plan.column_bytes));
     __syncwarp();
     if (at.lane < size) {
-      bulk_copy(columns + at.lane * plan.column_stride,
-                args.input.data + int64_t{route / args.top_k} * args.input.stride,
-                static_cast<uint32_t>(plan.column_bytes), &arrived);
+      copy_column(columns, at.lane, plan.column_stride,
+                  args.input.data + int64_t{route / args.top_k} * args.input.stride, args.input.blocks,
+                  plan.column_bytes, &arrived);
     }
   };
   // Whatever is asked for after the weights waits for them.
@@ -396,8 +396,8 @@ __global__ void __launch_bounds__(kDownThreads, 1) down_wide_kernel(const __grid
       if (at.lane == 0) barrier_expect(&arrived, static_cast<uint32_t>(size * plan.column_bytes));
       __syncwarp();
       if (at.lane < size) {
-        bulk_copy(columns + at.lane * plan.column_stride, args.input.data + int64_t{route} * args.input.stride,
-                  static_cast<uint32_t>(plan.column_bytes), &arrived);
+        copy_column(columns, at.lane, plan.column_stride, args.input.data + int64_t{route} * args.input.stride,
+                    args.input.blocks, plan.column_bytes, &arrived);
       }
     }
     const int64_t to0 = __shfl_sync(kFullMask, route, at.t * 2), to1 = __shfl_sync(kFullMask, route, at.t * 2 + 1);

@@ -9,21 +9,27 @@
 // With more columns than a pass takes, the blocks share the column groups out, so that a block reads its activations
 // once.
 //
-// What bounds it: latency at few rows; 20 instructions per warp, block and 8 columns at 64.
+// What bounds it: latency at few rows; at 64 the wait for tiles, and dispatch and issue of about 30 instructions per
+// warp, block and 8 columns.
 #pragma once
 
 #include "kernels/cuda/segments.cuh"
 
 namespace cohort::cuda {
 
-template <Format F, int NT, int SB>
+/// Parts: plan.parts when known at compile time (then one tile at a time), else 0.
+template <Format F, int NT, int SB, int Parts>
 __global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1)
     stream_kernel(const __grid_constant__ LinearArgs args) {
   extern __shared__ __align__(128) std::byte shared[];
   __shared__ uint64_t full[kMaxSlots], arrived;
   stamp(args.step, 0);
   const Geometry& geo = args.geometry;
-  const StreamPlan plan = stream_plan(geo, args.slots, NT, Block<F>::kSums);
+  StreamPlan plan = stream_plan(geo, args.slots, NT, Block<F>::kSums);
+  if constexpr (Parts > 0) {
+    plan.parts = Parts;
+    plan.aside = kStreamWarps / Parts;
+  }
   const int tid = static_cast<int>(threadIdx.x), warp = tid >> 5;
   const Lane at(tid & 31);
   const int beside = warp / plan.parts, part = warp % plan.parts;
@@ -82,9 +88,9 @@ __global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1)
       if (at.lane == 0) barrier_expect(&arrived, static_cast<uint32_t>(count * plan.column_bytes));
       __syncwarp();
       if (at.lane < count) {
-        bulk_copy(columns + at.lane * plan.column_stride,
-                  args.input.data + int64_t{begin + at.lane} * args.input.stride,
-                  static_cast<uint32_t>(plan.column_bytes), &arrived);
+        copy_column(columns, at.lane, plan.column_stride,
+                    args.input.data + int64_t{begin + at.lane} * args.input.stride, geo.blocks, plan.column_bytes,
+                    &arrived);
       }
     }
     barrier_wait(&arrived, arrived_parity);
@@ -140,7 +146,12 @@ __global__ void __launch_bounds__(kStreamThreads, NT == 1 ? 2 : 1)
                             (aside * plan.parts * NT + (column >> 3)) * kStreamPart + (column & 7) * kStreamColumn +
                             (o & 15);
         const int64_t row = begin + column;
-        float y = tree_of(sums, NT * kStreamPart, plan.parts);
+        float y;
+        if constexpr (Parts > 0) {
+          y = tree_of<Parts>(sums, NT * kStreamPart);
+        } else {
+          y = tree_of(sums, NT * kStreamPart, plan.parts);
+        }
         if (args.bias != nullptr) y = __fadd_rn(y, args.bias[output]);
         if (args.addend.data != nullptr)
           y = __fadd_rn(o == tid ? ahead : args.addend.data[row * args.addend.stride + output], y);
@@ -171,10 +182,13 @@ void launch_stream_kernel(LinearArgs args, int sms, cudaStream_t stream) {
   const auto start = [&](auto* kernel) {
     launch(kernel, grid, kStreamThreads, static_cast<size_t>(plan.total), stream, args);
   };
-  if (args.geometry.segment_blocks == 4) {
-    start(&stream_kernel<F, NT, 4>);
+  constexpr int kParts = F == Format::k4 ? 0 : kStreamWarps;  // k4: spills
+  if (args.geometry.segment_blocks == 4 && plan.parts == kParts) {
+    start(&stream_kernel<F, NT, 4, kParts>);
+  } else if (args.geometry.segment_blocks == 4) {
+    start(&stream_kernel<F, NT, 4, 0>);
   } else {
-    start(&stream_kernel<F, NT, 0>);
+    start(&stream_kernel<F, NT, 0, 0>);
   }
 }
 

@@ -1,4 +1,5 @@
-// Linear layers for many rows: output tiles of 128 weight rows by 32 columns on int8 tensor cores.
+// Linear layers for many rows (of q4 mostly linear_tiles_wide.cuh): output tiles of 128 weight rows by 32 columns on
+// int8 tensor cores.
 //
 // Eight warps, each 32 weight rows (two tiles: a gate and its up, or two neighbours) by 16 columns; two blocks an SM. K
 // comes in stages of a few 32-blocks through a ring of cp.async copies; columns are gathered rows, so an expert's

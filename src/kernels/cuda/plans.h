@@ -12,10 +12,12 @@ namespace cohort::cuda {
 COHORT_HD constexpr int record_bytes(int blocks, bool with_sums) {
   return (blocks * (with_sums ? 40 : 36) + 15) / 16 * 16;
 }
-/// Distance of records in shared memory: lane (g, t) reads 8 bytes at g * stride + 8 t without a bank conflict.
+/// Bytes that the scales of some columns lie further from their values; see copy_column (segments.cuh).
+inline constexpr int kScaleGap = 32;
+/// Distance of records in shared memory: lane (g, t) reads 8 bytes at g * stride + 8 t without a bank conflict, and
+/// there is room for the gap.
 COHORT_HD constexpr int shared_record(int blocks, bool with_sums) {
-  const int bytes = record_bytes(blocks, with_sums);
-  return bytes + (96 - bytes % 64) % 64;
+  return (record_bytes(blocks, with_sums) + 63) / 64 * 64 + kScaleGap;
 }
 
 inline constexpr int kEntryColumns = 8;  // routes of an entry of the streaming kernels

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kDotThreads = 256;
 constexpr int kDotRows = 8;     // of a block at once; a thread has two
-constexpr int kRowGap = 16;     // floats between rows in shared memory: two half-warps read different banks
+constexpr int kRowGap = 16;     // floats between rows in shared memory: half-warps of neighbours read different banks
 constexpr int kRouterRows = 8;  // of the router of few rows
 constexpr int kRouterThreads = kRouterRows * 16;
 constexpr int kSelectThreads = 512;
@@ -36,7 +36,8 @@ __global__ void __launch_bounds__(kDotThreads, 1) float_linear_kernel(const __gr
   const int k = args.k;
   float* x = buffer;
   float* w = buffer + kDotRows * (k + kRowGap);
-  const int tid = static_cast<int>(threadIdx.x), lane = tid & 15, row_pair = tid >> 4 & 3, out_group = tid >> 6;
+  // A thread's rows are kDotRows / 2 apart, so that the two half-warps of a warp have neighbours.
+  const int tid = static_cast<int>(threadIdx.x), lane = tid & 15, my_row = tid >> 4 & 3, out_group = tid >> 6;
   const int groups = (args.outputs + kOutputs - 1) / kOutputs;
   if (tid == 0) {
     barrier_init(&rows_here, 1);
@@ -82,14 +83,14 @@ __global__ void __launch_bounds__(kDotThreads, 1) float_linear_kernel(const __gr
     }
     barrier_wait(&rows_here, rows_parity);
     rows_parity ^= 1;
-    if (row_pair * 2 >= count) continue;
+    if (my_row >= count) continue;
     float sum[2][PerThread];
 #pragma unroll
     for (int i = 0; i < 2 * PerThread; ++i) sum[i / PerThread][i % PerThread] = 0.0F;
-    const float* x0 = x + row_pair * 2 * (k + kRowGap) + lane;
-    const float* x1 = x0 + k + kRowGap;  // of a row that may not be there: its sums are not used
+    const float* x0 = x + my_row * (k + kRowGap) + lane;
+    const float* x1 = x0 + kDotRows / 2 * (k + kRowGap);  // of a row that may not be there: its sums are not used
     const float* w0 = w + out_group * PerThread * k + lane * 4;
-#pragma unroll 2
+#pragma unroll 8
     for (int i = 0; i < k; i += 64) {
       float4 weight[PerThread];
 #pragma unroll
@@ -113,7 +114,7 @@ __global__ void __launch_bounds__(kDotThreads, 1) float_linear_kernel(const __gr
       for (int o = 0; o < PerThread; ++o) {
         const float y = tree16_half(sum[r][o]);
         const int output = group * kOutputs + out_group * PerThread + o;
-        const int row = row_pair * 2 + r;
+        const int row = my_row + r * (kDotRows / 2);
         if (lane != 0 || row >= count || output >= args.outputs) continue;
         args.out.data[(int64_t{set} * kDotRows + row) * args.out.stride + output] =
             args.bias != nullptr ? __fadd_rn(y, args.bias[output]) : y;
