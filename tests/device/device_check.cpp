@@ -174,7 +174,7 @@ bool check_bits(const Shape& shape, const Types& types, TensorType cache, int32_
     for (int32_t s = 1; s < kStreams; ++s) streams.append(batch, s, tokens(s, 0, 1 + s % 3, vocabulary), s % 2 == 0);
     step(batch, "many prompts");
   }
-  for (int32_t rows : {1, 2, 3, 5, 8, 9, 16, 33, 64, 65}) {
+  for (int32_t rows : {1, 2, 3, 4, 5, 7, 8, 9, 16, 33, 64, 65}) {
     Batch batch;
     for (int32_t s = 0; s < rows; ++s) {
       if (streams.length(s) >= positions) streams.rewind(s, positions - 2);
@@ -264,6 +264,9 @@ bool all_bits(bool quick, const std::vector<std::string>& parts) {
   check(dense, {Q4, Q4, Q4, Q4, Q8}, TensorType::f16, 100, "q4_0, dense");
   check(kquant, {K4, K6, K4, K6, K6}, TensorType::f16, 300, "q4_k and q6_k");
   check(real, {Q4, Q4, Q4, Q4, Q4}, TensorType::f16, 20, "q4_0, qwen3-30b-a3b's layer");
+  check(real, {Q4, Q4, Q4, Q4, Q4}, TensorType::f16, 255, "q4_0, qwen3-30b-a3b's layer, 255");
+  check(real, {Q8, Q8, Q8, Q8, Q8}, TensorType::f16, 300, "q8_0, qwen3-30b-a3b's layer, 300");
+  check(real, {K4, K6, K4, K6, K6}, TensorType::f16, 600, "q4_k_m, qwen3-30b-a3b's layer, 600");
   check(mini, {Q4, Q4, Q4, Q4, Q4}, TensorType::f16, 20, "q4_0, qwen3-moe-mini's layers");
   check(mini, {Q4, Q4, Q4, Q4, Q4}, TensorType::f16, 600, "q4_0, mini's layers, 600");
   check(gemma, {Q8, Q8, Q4, Q4, Q8}, TensorType::f16, 270, "gemma's sizes");
@@ -375,6 +378,24 @@ bool check_invariance(CudaBackend& device, int32_t total_pages) {
     steps.push_back(company);
   }
   Difference difference;
+  // The same steps in companies of few, where a kernel runs all layers.
+  for (int32_t rows : {2, 3, 4, 6, 8}) {
+    std::vector<int32_t> members;
+    for (int32_t r = 0; r < rows; ++r) members.push_back((r * 9 + rows) % kCount);
+    for (int32_t s : members) together.rewind(s, kPrompt);
+    std::vector<float> few(members.size() * static_cast<size_t>(vocabulary));
+    for (int32_t i = 0; i < kSteps; ++i) {
+      Batch batch;
+      for (int32_t s : members) together.append(batch, s, tokens(s, kPrompt + i, 1, vocabulary), true);
+      must(device.run(batch, few));
+      std::vector<float> expected;
+      for (int32_t s : members) {
+        const auto from = steps[static_cast<size_t>(i)].begin() + static_cast<int64_t>(s) * vocabulary;
+        expected.insert(expected.end(), from, from + vocabulary);
+      }
+      compare(expected, few, "a decode step of few", difference);
+    }
+  }
   for (int32_t s : {0, 31, 63}) {
     // Alone, in pieces of 1, 7, 60 and the rest, on other pages.
     Streams single(1, kPositions, 100 + s);

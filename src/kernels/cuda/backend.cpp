@@ -18,6 +18,7 @@ Expected<std::string> describe_cuda_device(int) {
 #else
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 
@@ -213,11 +214,11 @@ class Backend final : public CudaBackend {
     return 0;
   }
   Expected<std::vector<KernelTime>> profile(int32_t rows) override {
-    const Variant variant = variant_of(rows);
-    Launcher launcher{variant, decode_, groups_, one_row_, step_, sms_, stream_};
-    launcher.step.max_rows = most_rows(variant);
+    Launcher launcher = last_;
+    launcher.variant = variant_of(rows);
+    launcher.step.max_rows = most_rows(launcher.variant);
     std::vector<KernelTime> times;
-    const std::vector<const Launch*> launches = launches_of(one_row_);
+    const std::vector<const Launch*> launches = launches_of(last_.flow);
     for (const Launch* launch : launches) {
       const auto known =
           std::find_if(times.begin(), times.end(), [&](const KernelTime& t) { return t.kind == launch->kind; });
@@ -257,7 +258,7 @@ class Backend final : public CudaBackend {
     cudaEventDestroy(to);
     return times;
   }
-  Expected<std::vector<BlockStamps>> stamps() override { return read_stamps(step_, launches_of(one_row_)); }
+  Expected<std::vector<BlockStamps>> stamps() override { return read_stamps(step_, launches_of(last_.flow)); }
   int64_t submissions() const override { return submissions_; }
   int64_t kernels() const override { return kernels_; }
   size_t device_bytes() const override { return memory_.bytes() + cache_memory_.bytes(); }
@@ -485,22 +486,32 @@ class Backend final : public CudaBackend {
     return row - begin;
   }
 
-  /// The launches of a step: all, or with one for all layers of a step of one row.
-  std::vector<const Launch*> launches_of(bool one_row) const {
+  /// The kernel for all layers of a decode step of `rows` rows, if there is one.
+  FlowRows flow_of(bool decode, int32_t rows) const {
+    const int32_t* positions = host_ + kHeaderWords + rows;
+    if (!decode || rows > kFlowRows || lowered_.flow == nullptr || !lowered_.flow->ready ||
+        *std::max_element(positions, positions + rows) >= FlowShape::kMaxSplits * kSplitPositions)
+      return FlowRows::none;
+    // Measured: with K formats the kernels of the phases are as fast at four rows.
+    if (lowered_.flow->formats == FlowFormats::k && rows > 2 && rows <= 4) return FlowRows::none;
+    return rows == 1 ? FlowRows::one : rows == 2 ? FlowRows::two : rows <= 4 ? FlowRows::four : FlowRows::eight;
+  }
+  /// The launches of a step: all, or with one for all layers.
+  std::vector<const Launch*> launches_of(FlowRows flow) const {
     std::vector<const Launch*> list;
-    const FlowPlan* flow = one_row && lowered_.flow != nullptr && lowered_.flow->ready ? lowered_.flow.get() : nullptr;
+    const FlowPlan* plan = flow != FlowRows::none ? lowered_.flow.get() : nullptr;
     for (size_t i = 0; i < lowered_.launches.size(); ++i) {
-      if (flow != nullptr && i == flow->first) list.push_back(&flow->launch);
-      if (flow == nullptr || i < flow->first || i >= flow->last) list.push_back(&lowered_.launches[i]);
+      if (plan != nullptr && i == plan->first) list.push_back(&plan->launch);
+      if (plan == nullptr || i < plan->first || i >= plan->last) list.push_back(&lowered_.launches[i]);
     }
     return list;
   }
 
-  void launch_all(Variant variant, bool decode, bool groups, bool one_row, Ending ending) {
-    Launcher launcher{variant, decode, groups, one_row, step_, sms_, stream_};
-    launcher.step.max_rows = most_rows(variant);
+  void launch_all(const Launcher& kind, Ending ending) {
+    Launcher launcher = kind;
+    launcher.step.max_rows = most_rows(launcher.variant);
     launch_begin({host_, launcher.step, lowered_.distinct}, stream_);
-    for (const Launch* launch : launches_of(one_row)) {
+    for (const Launch* launch : launches_of(launcher.flow)) {
       launch->run(launcher);
       next_launch(launcher.step);
     }
@@ -520,12 +531,14 @@ class Backend final : public CudaBackend {
       cudaMemcpyAsync(results_ + limits_.sampled, lowered_.distinct, 4, cudaMemcpyDeviceToHost, stream_);
   }
 
-  Expected<Graph*> graph_of(Variant variant, bool decode, bool groups, bool one_row, Ending ending) {
-    Graph& graph = graphs_[static_cast<size_t>(variant)]
-                          [(one_row ? 4 : (decode ? 2 : 0) + (groups ? 1 : 0)) * kEndings + static_cast<int>(ending)];
+  Expected<Graph*> graph_of(const Launcher& of, Ending ending) {
+    const int kind = of.flow != FlowRows::none ? 5 + std::countr_zero(static_cast<unsigned>(of.flow))
+                     : of.one_row              ? 4
+                                               : (of.decode ? 2 : 0) + (of.attention_groups ? 1 : 0);
+    Graph& graph = graphs_[static_cast<size_t>(of.variant)][kind * kEndings + static_cast<int>(ending)];
     if (graph.exec != nullptr) return &graph;
     COHORT_TRY(check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capturing a step"));
-    launch_all(variant, decode, groups, one_row, ending);
+    launch_all(of, ending);
     const cudaError_t launched = cudaGetLastError();
     cudaGraph_t captured = nullptr;
     const cudaError_t ended = cudaStreamEndCapture(stream_, &captured);
@@ -562,16 +575,14 @@ class Backend final : public CudaBackend {
       write_step(batch, begin, begin + rows, sampled, sampled_end, can_group() && !decode ? kGroupRows : 1);
       const bool groups = can_group() && (!decode || most_units() > kFewUnits);
       const bool one_row = decode && !groups && rows == 1 && most_units() <= kClusterUnits;
-      decode_ = decode;
-      groups_ = groups;
-      one_row_ = one_row;
-      COHORT_ASSIGN(const Graph* graph, graph_of(variant, decode, groups, one_row, ending));
+      last_ = {variant, decode, groups, one_row, flow_of(decode, rows), step_, sms_, stream_};
+      COHORT_ASSIGN(const Graph* graph, graph_of(last_, ending));
       kernels_ += graph->kernels;
       if (options_.graph) {
         COHORT_TRY(check(cudaGraphLaunch(graph->exec, stream_), "launching a step"));
         ++submissions_;
       } else {
-        launch_all(variant, decode, groups, one_row, ending);
+        launch_all(last_, ending);
         COHORT_TRY(check(cudaGetLastError(), "launching a step's kernels"));
         submissions_ += graph->kernels;
       }
@@ -614,9 +625,9 @@ class Backend final : public CudaBackend {
   int32_t first_kept_ = 0;             // first sampled row of the last submission
   unsigned long long* best_ = nullptr;
   int32_t* argmax_counters_ = nullptr;     // [sampled] and one more word for read_rate
-  Graph graphs_[kVariants][5 * kEndings];  // by decode and groups or one row, and ending
+  Graph graphs_[kVariants][9 * kEndings];  // by decode and groups, one row, or flow; and ending
   int32_t pages_ = 0;
-  bool decode_ = false, groups_ = false, one_row_ = false;  // of the last submission
+  Launcher last_{};  // of the last submission
   int64_t submissions_ = 0, kernels_ = 0;
   double weight_bytes_ = 0, expert_bytes_ = 0, total_bytes_ = 0;
 };

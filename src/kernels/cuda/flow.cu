@@ -1,25 +1,36 @@
-// Launch of the kernel that runs all layers of a step of one row (flow.cuh).
-#include "kernels/cuda/flow.cuh"
+// Launch of the kernels that run all layers of a step of few rows (flow.cuh, flow_rows.cuh).
+#include "kernels/cuda/flow_parts.cuh"
 
 namespace cohort::cuda {
 
-void (*flow_kernel_q4())(FlowArgs);
-void (*flow_kernel_q8())(FlowArgs);
-void (*flow_kernel_k())(FlowArgs);
+flow::FlowKernel flow_kernel_q4();
+flow::FlowKernel flow_kernel_q8();
+flow::FlowKernel flow_kernel_k();
+flow::FlowKernel flow_rows_kernel_q4(FlowRows rows);
+flow::FlowKernel flow_rows_kernel_q8(FlowRows rows);
+flow::FlowKernel flow_rows_kernel_k(FlowRows rows);
 
 namespace {
 
-using Kernel = void (*)(FlowArgs);
-Kernel kernel_of(FlowFormats formats) {
+/// Sets its shared memory; `run` is null where the device has less.
+flow::FlowKernel kernel_of(FlowFormats formats, FlowRows rows) {
+  const bool one = rows == FlowRows::one;
+  flow::FlowKernel kernel;
   switch (formats) {
     case FlowFormats::q4:
-      return flow_kernel_q4();
+      kernel = one ? flow_kernel_q4() : flow_rows_kernel_q4(rows);
+      break;
     case FlowFormats::q8:
-      return flow_kernel_q8();
+      kernel = one ? flow_kernel_q8() : flow_rows_kernel_q8(rows);
+      break;
     case FlowFormats::k:
+      kernel = one ? flow_kernel_k() : flow_rows_kernel_k(rows);
       break;
   }
-  return flow_kernel_k();
+  cudaFuncSetAttribute(kernel.run, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
+  if (cudaFuncSetAttribute(kernel.run, cudaFuncAttributeMaxDynamicSharedMemorySize, kernel.shared) != cudaSuccess)
+    return {};
+  return kernel;
 }
 
 /// Flags differ from step to step, whatever runs a step.
@@ -32,26 +43,32 @@ int grid_of(int sms) {
   return sms < FlowShape::kItems ? sms : FlowShape::kItems;
 }
 
-}  // namespace
-
-bool flow_fits(FlowFormats formats, int sms) {
-  const Kernel kernel = kernel_of(formats);
+bool fits(FlowFormats formats, FlowRows rows) {
+  const flow::FlowKernel kernel = kernel_of(formats, rows);
   int blocks = 0;
-  return kernel != nullptr && grid_of(sms) >= FlowShape::kTiles && grid_of(sms) >= FlowShape::kExperts &&
-         grid_of(sms) >= FlowShape::kHeads * FlowShape::kMaxSplits &&
-         cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, flow::kAllThreads, flow::kTotal) ==
-             cudaSuccess &&
+  return kernel.run != nullptr &&
+         cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel.run, flow::kAllThreads,
+                                                       static_cast<size_t>(kernel.shared)) == cudaSuccess &&
          blocks >= 1;
 }
 
-void launch_flow(FlowFormats formats, const FlowArgs& args, uint32_t* epoch, int sms, cudaStream_t stream) {
-  const Kernel kernel = kernel_of(formats);
-  if (kernel == nullptr) return;
+}  // namespace
+
+bool flow_fits(FlowFormats formats, int sms) {
+  return grid_of(sms) >= FlowShape::kTiles && grid_of(sms) >= FlowShape::kExperts &&
+         grid_of(sms) >= FlowShape::kHeads * FlowShape::kMaxSplits && fits(formats, FlowRows::one) &&
+         fits(formats, FlowRows::two) && fits(formats, FlowRows::four) && fits(formats, FlowRows::eight);
+}
+
+void launch_flow(FlowFormats formats, FlowRows rows, const FlowArgs& args, uint32_t* epoch, int sms,
+                 cudaStream_t stream) {
+  const flow::FlowKernel kernel = kernel_of(formats, rows);
+  if (kernel.run == nullptr) return;
   launch(&flag_kernel, 1, 1, 0, stream, epoch, static_cast<uint32_t>(args.count));
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(grid_of(sms)));
   config.blockDim = dim3(flow::kAllThreads);
-  config.dynamicSmemBytes = flow::kTotal;
+  config.dynamicSmemBytes = static_cast<size_t>(kernel.shared);
   config.stream = stream;
   // All blocks wait for each other.
   cudaLaunchAttribute attribute = {};
@@ -59,7 +76,7 @@ void launch_flow(FlowFormats formats, const FlowArgs& args, uint32_t* epoch, int
   attribute.val.cooperative = 1;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  static_cast<void>(cudaLaunchKernelEx(&config, kernel, args));
+  static_cast<void>(cudaLaunchKernelEx(&config, kernel.run, args));
 }
 
 }  // namespace cohort::cuda

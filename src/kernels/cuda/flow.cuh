@@ -44,68 +44,6 @@ __device__ __forceinline__ void store_rows(float* to, const float (&value)[2], L
   to[at.g + 8] = value[1];
 }
 
-/// Calls step with four packed values after the other of [hidden] floats, this half-warp's lane; loads run ahead, for
-/// what follows is one chain of fma.
-template <int Arrays, class Step>
-__device__ __forceinline__ void walk_row(const float* const (&from)[Arrays], int lane, Step&& step) {
-  constexpr int kAhead = 4, kSteps = Shape::kHidden / 64;
-  float4 next[kAhead][Arrays], now[kAhead][Arrays];
-  const auto load = [&](int first) {
-#pragma unroll
-    for (int u = 0; u < kAhead; ++u) {
-#pragma unroll
-      for (int a = 0; a < Arrays; ++a)
-        next[u][a] = *reinterpret_cast<const float4*>(from[a] + (first + u) * 64 + (lane & 15) * 4);
-    }
-  };
-  load(0);
-#pragma unroll 2
-  for (int i = 0; i < kSteps; i += kAhead) {
-#pragma unroll
-    for (int u = 0; u < kAhead; ++u) {
-#pragma unroll
-      for (int a = 0; a < Arrays; ++a) now[u][a] = next[u][a];
-    }
-    if (i + kAhead < kSteps) load(i + kAhead);
-#pragma unroll
-    for (int u = 0; u < kAhead; ++u) step(now[u]);
-  }
-}
-
-/// squares16 of Shared::x by a warp, both halves the same.
-__device__ __forceinline__ float squares(const float* x, int lane) {
-  float sum = 0.0F;
-  const float* const from[1] = {x};
-  walk_row<1>(from, lane, [&](const float4(&v)[1]) {
-    sum = __fmaf_rn(v[0].x, v[0].x, sum);
-    sum = __fmaf_rn(v[0].y, v[0].y, sum);
-    sum = __fmaf_rn(v[0].z, v[0].z, sum);
-    sum = __fmaf_rn(v[0].w, v[0].w, sum);
-  });
-  return tree16(sum);
-}
-
-/// One head by half a warp, lane = dimension mod 16: norm and rope of x.
-__device__ __forceinline__ void head_row(const Shared& sh, bool norm, float eps, const float (&weight)[8], bool rope,
-                                         int lane, float (&x)[8]) {
-  if (norm) {
-    float sum = 0.0F;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) sum = __fmaf_rn(x[i], x[i], sum);
-    const float factor = norm_factor(tree16(sum), Shape::kHeadDim, eps);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) x[i] = __fmul_rn(__fmul_rn(x[i], factor), weight[i]);
-  }
-  if (!rope) return;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float c = sh.cosines[lane + i * 16], s = sh.sines[lane + i * 16];
-    const float x0 = x[i], x1 = x[i + 4];
-    x[i] = __fmaf_rn(x0, c, -__fmul_rn(x1, s));
-    x[i + 4] = __fmaf_rn(x0, s, __fmul_rn(x1, c));
-  }
-}
-
 /// The sixteen warps that compute.
 template <Format FA, Format FB>
 class Compute {
@@ -158,8 +96,7 @@ class Compute {
   /// After sync: all are done with so many entries.
   __device__ __forceinline__ void release(int count) {
     next_ += static_cast<uint32_t>(count);
-    if (tid_ == 0)
-      asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(shared_address(&sh_.released)), "r"(next_) : "memory");
+    if (tid_ == 0) give_back(sh_, next_);
   }
 
   /// This thread's values of a norm's weights, 32 apart.
@@ -249,7 +186,7 @@ class Compute {
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < 8; ++i) x[i] = __uint_as_float(bits[i]);
-    head_row(sh_, !is_v, is_k ? layer.k_eps : layer.q_eps, weight, !is_v, l16, x);
+    head_row(sh_.cosines, sh_.sines, !is_v, is_k ? layer.k_eps : layer.q_eps, weight, !is_v, l16, x);
     const int at = position_ % kSplit;
     const bool owner = share_.head % kGroup == 0;  // the first head of the group appends for all
     const int64_t page = (int64_t{sh_.pages[at / kPageRows]} * Shape::kKvHeads + kv_head) * kHeadBytes;
@@ -519,14 +456,14 @@ class Compute {
 template <Format FA, Format FB>
 __global__ void __launch_bounds__(kAllThreads, 1) flow_kernel(const __grid_constant__ FlowArgs args) {
   extern __shared__ __align__(128) std::byte buffer[];
-  Shared& sh = *reinterpret_cast<Shared*>(buffer + kRing);
+  Shared& sh = *reinterpret_cast<Shared*>(buffer + Shared::kRing);
   const int tid = static_cast<int>(threadIdx.x);
   const int position = args.step.positions[0];
   const Share share(static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x), position);
   if (tid == 0) {
     for (uint64_t& barrier : sh.full) barrier_init(&barrier, 1);
-    for (uint64_t& barrier : sh.layer_here) barrier_init(&barrier, 1);
     sh.released = 0;
+    for (uint64_t& barrier : sh.layer_here) barrier_init(&barrier, 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   if (tid < Shape::kHeadDim / 2) {
@@ -545,13 +482,9 @@ __global__ void __launch_bounds__(kAllThreads, 1) flow_kernel(const __grid_const
   if (blockIdx.x == 0 && tid == 0) *args.distinct += args.count * Shape::kTopK;
 }
 
-/// The formats' kernel; sets its shared memory.
 template <Format FA, Format FB>
-void (*kernel_of())(FlowArgs) {
-  auto* kernel = &flow_kernel<FA, FB>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
-  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kTotal) != cudaSuccess) return nullptr;
-  return kernel;
+FlowKernel kernel_of() {
+  return {&flow_kernel<FA, FB>, kTotal};
 }
 
 }  // namespace flow

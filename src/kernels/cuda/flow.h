@@ -1,4 +1,5 @@
-// All layers of a step of one row as one kernel (flow.cuh): what it is told, and its limits.
+// All layers of a step of one row (flow.cuh) or of up to eight (flow_rows.cuh) as one kernel: what it is told, and its
+// limits.
 #pragma once
 
 #include "kernels/cuda/args.h"
@@ -43,6 +44,23 @@ struct alignas(16) FlowLayer {
 /// A value that another block waits for stands beside the number of the layer it was made in: a word of 8 bytes is
 /// read whole, so it needs no barrier.
 using Flagged = unsigned long long;
+/// The same for three words. Of a quantised block: lane t's eight values and one more word, in lane 0 the scale, in
+/// lane 1 the sums (Quantised); so a lane of an mma gets its operand by one load.
+struct alignas(16) FlaggedQuad {
+  uint32_t first, second, more, flag;
+};
+/// What blocks tell each other in steps of several rows.
+struct FlowRowWords {
+  Flagged* x = nullptr;              // [rows][hidden] into a layer
+  Flagged* middle = nullptr;         // [rows][hidden] after attention
+  Flagged* heads = nullptr;          // [rows][q, k, v]
+  Flagged* partial = nullptr;        // [rows][heads][splits][kFlowPartial]
+  Flagged* logits = nullptr;         // [rows][experts]
+  FlaggedQuad* normed = nullptr;     // [rows][blocks][4] into q, k, v
+  FlaggedQuad* attended = nullptr;   // [rows][blocks][4]
+  FlaggedQuad* routed = nullptr;     // [rows][blocks][4] into the experts
+  FlaggedQuad* activated = nullptr;  // [entries][rows][blocks][4]
+};
 struct FlowArgs {
   Step step;
   const FlowLayer* layers = nullptr;
@@ -60,6 +78,7 @@ struct FlowArgs {
   Flagged* attended = nullptr;  // [blocks][kFlowBlock]
   Flagged* logits = nullptr;    // [experts]
   Flagged* hidden = nullptr;    // [slots][blocks][kFlowBlock]
+  FlowRowWords rows;
 };
 inline constexpr int kFlowPartial = FlowShape::kHeadDim + 2;  // maximum, sum, values
 inline constexpr int kFlowBlock = 10;  // words of a quantised block: values in slot order, scale, sums
@@ -67,12 +86,21 @@ inline constexpr int kFlowWords = 2 * FlowShape::kHidden + FlowShape::kAttention
                                   FlowShape::kHeads * FlowShape::kMaxSplits * kFlowPartial +
                                   FlowShape::kAttentionBlocks * kFlowBlock + FlowShape::kExperts +
                                   FlowShape::kItems * kFlowBlock;
+inline constexpr int kFlowRows = 8;                                // most rows
+inline constexpr int kFlowEntries = kFlowRows * FlowShape::kTopK;  // most experts of a layer
+inline constexpr int kFlowRowWords = 2 * FlowShape::kHidden + FlowShape::kAttention + 2 * FlowShape::kKeys +
+                                     FlowShape::kHeads * FlowShape::kMaxSplits * kFlowPartial + FlowShape::kExperts;
+inline constexpr int kFlowRowQuads =
+    4 * (2 * FlowShape::kHiddenBlocks + FlowShape::kAttentionBlocks + kFlowEntries * FlowShape::kInnerBlocks);
 
 /// The formats of a model's layers: one for all, or q4_k with q6_k for some of v and down.
 enum class FlowFormats : int32_t { q4, q8, k };
+/// The kernels: of one row, and of up to so many rows (a block of attention has as many heads).
+enum class FlowRows : int32_t { none = 0, one = 1, two = 2, four = 4, eight = 8 };
 /// Whether this device has room for all blocks at once.
 bool flow_fits(FlowFormats formats, int sms);
 /// Adds to the flag, then runs the layers.
-void launch_flow(FlowFormats formats, const FlowArgs& args, uint32_t* epoch, int sms, cudaStream_t stream);
+void launch_flow(FlowFormats formats, FlowRows rows, const FlowArgs& args, uint32_t* epoch, int sms,
+                 cudaStream_t stream);
 
 }  // namespace cohort::cuda

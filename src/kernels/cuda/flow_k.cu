@@ -2,7 +2,7 @@
 
 namespace cohort::cuda {
 
-void (*flow_kernel_k())(FlowArgs) {
+flow::FlowKernel flow_kernel_k() {
   return flow::kernel_of<Format::k4, Format::k6>();
 }
 

@@ -2,7 +2,7 @@
 
 namespace cohort::cuda {
 
-void (*flow_kernel_q4())(FlowArgs) {
+flow::FlowKernel flow_kernel_q4() {
   return flow::kernel_of<Format::q4, Format::q4>();
 }
 

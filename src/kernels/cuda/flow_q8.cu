@@ -2,7 +2,7 @@
 
 namespace cohort::cuda {
 
-void (*flow_kernel_q8())(FlowArgs) {
+flow::FlowKernel flow_kernel_q8() {
   return flow::kernel_of<Format::q8, Format::q8>();
 }
 

@@ -2,21 +2,12 @@
 // weights and chooses the experts.
 #pragma once
 
-#include "kernels/cuda/attention.cuh"
-#include "kernels/cuda/flow.h"
-#include "kernels/cuda/segments.cuh"
-#include "kernels/cuda/select.cuh"
+#include "kernels/cuda/flow_parts.cuh"
 
 namespace cohort::cuda {
 namespace flow {
 
-using Shape = FlowShape;
-inline constexpr int kWarps = 16, kThreads = kWarps * 32, kAllThreads = kThreads + 32;
 inline constexpr int kMaxTiles = 3;  // of q, k and v in a block: the grid has 107 blocks at least
-inline constexpr int kEntries = 32;  // of the ring at once
-inline constexpr int kRing = 186 << 10;
-inline constexpr int kHeadBytes = kPageRows * Shape::kHeadDim * 2;
-inline constexpr int kMaxPolls = 1 << 24;  // seconds: then something is broken, and an error is better than a hang
 
 /// Quantised rows as records (Quantised) in shared memory.
 template <int Blocks>
@@ -41,6 +32,7 @@ struct Record {
 };
 
 struct Shared {
+  static constexpr int kRing = 186 << 10;
   Record<Shape::kHiddenBlocks> row;
   Record<Shape::kAttentionBlocks> attended;
   Record<Shape::kInnerBlocks> hidden[Shape::kTopK];
@@ -59,60 +51,8 @@ struct Shared {
   int place[kEntries];
   uint32_t released;
 };
-inline constexpr int kTotal = kRing + static_cast<int>(sizeof(Shared));
+inline constexpr int kTotal = Shared::kRing + static_cast<int>(sizeof(Shared));
 static_assert(kTotal <= 226 << 10);
-
-__device__ __forceinline__ void sync() {
-  asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
-}
-__device__ __forceinline__ void put(Flagged* to, uint32_t bits, uint32_t flag) {
-  const Flagged word = static_cast<Flagged>(flag) << 32 | bits;
-  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(word) : "memory");
-}
-__device__ __forceinline__ void put(Flagged* to, float value, uint32_t flag) {
-  put(to, __float_as_uint(value), flag);
-}
-__device__ __forceinline__ Flagged get(const Flagged* from) {
-  Flagged word;
-  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
-  return word;
-}
-/// N words, of which word i is at from(i), once all are of this layer.
-template <int N, class From>
-__device__ __forceinline__ void take(From&& from, uint32_t flag, uint32_t (&out)[N]) {
-  for (int polls = 0;; ++polls) {
-    Flagged words[N];
-#pragma unroll
-    for (int i = 0; i < N; ++i) words[i] = get(from(i));
-    bool here = true;
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      here = here && static_cast<uint32_t>(words[i] >> 32) == flag;
-      out[i] = static_cast<uint32_t>(words[i]);
-    }
-    if (here) return;
-    __nanosleep(40);  // looking again at once is 1% slower: it keeps the memory from others
-    if (polls > kMaxPolls) __trap();
-  }
-}
-
-/// Quantises a block (lane = value) and writes its words.
-__device__ __forceinline__ void put_block(Flagged* to, float x, int lane, uint32_t flag) {
-  const BlockScale s = block_scale(__reduce_max_sync(kFullMask, __float_as_uint(x) & 0x7fffffffU));
-  const int q = quantise_value(x, s);
-  const int sums = __reduce_add_sync(kFullMask, lane < 16 ? q : q * 65536);
-  uint32_t word = static_cast<uint32_t>(q & 0xff) << (8 * (lane & 3));
-  word |= __shfl_xor_sync(kFullMask, word, 1);
-  word |= __shfl_xor_sync(kFullMask, word, 2);
-  if ((lane & 3) == 0) put(to + activation_slot(lane) / 4, word, flag);
-  if (lane == 1) put(to + 8, s.d, flag);
-  if (lane == 2) put(to + 9, static_cast<uint32_t>(sums), flag);
-}
-
-/// Where value k lies in Shared::x.
-__device__ __forceinline__ int packed(int k) {
-  return k / 64 * 64 + k % 16 * 4 + k / 16 % 4;
-}
 
 /// This block's share of each phase.
 struct Share {
@@ -134,58 +74,10 @@ struct Share {
   }
 };
 
-/// The warp that fills the ring.
-class Filler {
- public:
-  __device__ Filler(std::byte* ring, Shared& sh) : ring_(ring), sh_(sh) {}
-  /// Room for `bytes` in the next place, whose barrier then expects them; one lane.
-  __device__ std::byte* open(uint32_t bytes) {
-    const int need = static_cast<int>((bytes + 127) / 128 * 128);
-    for (;;) {
-      uint32_t released;
-      asm volatile("ld.acquire.cta.shared.u32 %0, [%1];"
-                   : "=r"(released)
-                   : "r"(shared_address(&sh_.released))
-                   : "memory");
-      if (released == next_) {
-        head_ = 0;
-        break;
-      }
-      if (next_ - released >= kEntries) continue;
-      const int tail = sh_.place[released % kEntries];
-      if (head_ > tail) {
-        if (head_ + need <= kRing) break;
-        if (need < tail) {
-          head_ = 0;
-          break;
-        }
-      } else if (head_ + need < tail) {
-        break;
-      }
-    }
-    barrier_ = &sh_.full[next_ % kEntries];
-    std::byte* to = ring_ + head_;
-    sh_.place[next_ % kEntries] = head_;
-    head_ += need;
-    ++next_;
-    barrier_expect(barrier_, bytes);
-    return to;
-  }
-  __device__ void copy(std::byte* to, const void* from, uint32_t bytes) { bulk_copy(to, from, bytes, barrier_); }
-  __device__ void push(const void* from, uint32_t bytes) { copy(open(bytes), from, bytes); }
-
- private:
-  std::byte* ring_;
-  Shared& sh_;
-  uint64_t* barrier_ = nullptr;
-  uint32_t next_ = 0;
-  int head_ = 0;
-};
-
 __device__ __forceinline__ void fill(const FlowArgs& args, std::byte* ring, Shared& sh, const Share& share,
                                      uint32_t epoch) {
   const int lane = static_cast<int>(threadIdx.x & 31), block = static_cast<int>(blockIdx.x);
-  Filler filler(ring, sh);
+  Filler<Shared> filler(ring, sh);
   for (int l = 0; l < args.count; ++l) {
     const FlowLayer& layer = args.layers[l];
     if (lane == 0) {

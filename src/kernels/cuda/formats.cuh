@@ -72,69 +72,125 @@ __device__ __forceinline__ void add_scaled(float (&acc)[4], float s0, float s1, 
   acc[3] = __fmaf_rn(__fmul_rn(s1, c.d1), value(3), acc[3]);
 }
 
+/// Exact sums of a block: of formats with one scale, and of those with one a half.
+template <int Shift>
+struct WholeSums {
+  int d[4];
+  __device__ __forceinline__ WholeSums() {
+#pragma unroll
+    for (int& x : d) x = Magic<Shift>::kBits;
+  }
+  __device__ __forceinline__ void add(const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    mma_k32_more(d, a, b0, b1);
+  }
+};
+template <int Shift>
+struct HalfSums {
+  int first[4], second[4];
+  __device__ __forceinline__ HalfSums() {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) first[i] = second[i] = Magic<Shift>::kBits;
+  }
+  __device__ __forceinline__ void add(const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    mma_k16_more(first, a[0], a[1], b0);
+    mma_k16_more(second, a[2], a[3], b1);
+  }
+};
+
+/// codes and scales together are load; Sums::add of the codes and then finish are add.
 template <Format F>
 struct Block;
 
 template <>
 struct Block<Format::q4> {
   static constexpr bool kSums = false;
+  using Sums = WholeSums<4>;
   uint32_t a[4];
   float s0, s1;
   __device__ __forceinline__ void load(const std::byte* tile, int b, Lane at, bool) {
+    codes(tile, b, at);
+    scales(tile, b, at);
+  }
+  __device__ __forceinline__ void codes(const std::byte* tile, int b, Lane at) {
     const std::byte* p = tile + b * 288;
     const uint2 w = *reinterpret_cast<const uint2*>(p + at.lane * 8);
     a[0] = (w.x << 4) & 0xf0f0f0f0U;
     a[2] = w.x & 0xf0f0f0f0U;
     a[1] = (w.y << 4) & 0xf0f0f0f0U;
     a[3] = w.y & 0xf0f0f0f0U;
+  }
+  __device__ __forceinline__ void scales(const std::byte* tile, int b, Lane at) {
+    const std::byte* p = tile + b * 288;
     const float2 s = half_pair(*reinterpret_cast<const uint32_t*>(p + 256 + at.g * 4));
     s0 = s.x;
     s1 = s.y;
   }
   __device__ __forceinline__ void add(float (&acc)[4], const Columns& c) const {
-    int d[4];
-    mma_k32(d, a, c.b0, c.b1, Magic<4>::kBits);
-    add_scaled(acc, s0, s1, c, [&](int i) { return Magic<4>::to_float(d[i]); });
+    Sums sums;
+    mma_k32(sums.d, a, c.b0, c.b1, Magic<4>::kBits);
+    finish(acc, sums, c);
+  }
+  __device__ __forceinline__ void finish(float (&acc)[4], const Sums& sums, const Columns& c) const {
+    add_scaled(acc, s0, s1, c, [&](int i) { return Magic<4>::to_float(sums.d[i]); });
   }
 };
 
 template <>
 struct Block<Format::q8> {
   static constexpr bool kSums = false;
+  using Sums = WholeSums<0>;
   uint32_t a[4];
   float s0, s1;
   __device__ __forceinline__ void load(const std::byte* tile, int b, Lane at, bool) {
+    codes(tile, b, at);
+    scales(tile, b, at);
+  }
+  __device__ __forceinline__ void codes(const std::byte* tile, int b, Lane at) {
     const std::byte* p = tile + b * 544;
     const uint4 w = *reinterpret_cast<const uint4*>(p + at.lane * 16);
     a[0] = w.x;
     a[1] = w.y;
     a[2] = w.z;
     a[3] = w.w;
+  }
+  __device__ __forceinline__ void scales(const std::byte* tile, int b, Lane at) {
+    const std::byte* p = tile + b * 544;
     const float2 s = half_pair(*reinterpret_cast<const uint32_t*>(p + 512 + at.g * 4));
     s0 = s.x;
     s1 = s.y;
   }
   __device__ __forceinline__ void add(float (&acc)[4], const Columns& c) const {
-    int d[4];
-    mma_k32(d, a, c.b0, c.b1, Magic<0>::kBits);
-    add_scaled(acc, s0, s1, c, [&](int i) { return Magic<0>::to_float(d[i]); });
+    Sums sums;
+    mma_k32(sums.d, a, c.b0, c.b1, Magic<0>::kBits);
+    finish(acc, sums, c);
+  }
+  __device__ __forceinline__ void finish(float (&acc)[4], const Sums& sums, const Columns& c) const {
+    add_scaled(acc, s0, s1, c, [&](int i) { return Magic<0>::to_float(sums.d[i]); });
   }
 };
 
 template <>
 struct Block<Format::k4> {
   static constexpr bool kSums = true;
+  using Sums = WholeSums<0>;
   uint32_t a[4];
   float d0, d1, m0, m1;              // super-scales of rows g and g + 8; m is negative
   float scale0, scale1, min0, min1;  // whole numbers
   __device__ __forceinline__ void load(const std::byte* tile, int b, Lane at, bool) {
-    const std::byte* super = tile + (b >> 3) * 2368;
-    const std::byte* p = super + (b & 7) * 288;
+    codes(tile, b, at);
+    scales(tile, b, at);
+  }
+  __device__ __forceinline__ void codes(const std::byte* tile, int b, Lane at) {
+    const std::byte* p = tile + (b >> 3) * 2368 + (b & 7) * 288;
     const uint2 w = *reinterpret_cast<const uint2*>(p + at.lane * 8);
     a[0] = w.x & 0x0f0f0f0fU;
     a[2] = (w.x >> 4) & 0x0f0f0f0fU;
     a[1] = w.y & 0x0f0f0f0fU;
     a[3] = (w.y >> 4) & 0x0f0f0f0fU;
+  }
+  __device__ __forceinline__ void scales(const std::byte* tile, int b, Lane at) {
+    const std::byte* super = tile + (b >> 3) * 2368;
+    const std::byte* p = super + (b & 7) * 288;
     const uint32_t small = *reinterpret_cast<const uint32_t*>(p + 256 + at.g * 4);
     scale0 = byte_float<0>(small);
     min0 = byte_float<1>(small);
@@ -148,10 +204,14 @@ struct Block<Format::k4> {
     m1 = second.y;
   }
   __device__ __forceinline__ void add(float (&acc)[4], const Columns& c) const {
-    int d[4];
-    mma_k32(d, a, c.b0, c.b1, Magic<0>::kBits);
+    Sums sums;
+    mma_k32(sums.d, a, c.b0, c.b1, Magic<0>::kBits);
+    finish(acc, sums, c);
+  }
+  __device__ __forceinline__ void finish(float (&acc)[4], const Sums& sums, const Columns& c) const {
     // scale * sum < 2^24: the product of two whole numbers is exact.
-    add_scaled(acc, d0, d1, c, [&](int i) { return __fmul_rn(i < 2 ? scale0 : scale1, Magic<0>::to_float(d[i])); });
+    add_scaled(acc, d0, d1, c,
+               [&](int i) { return __fmul_rn(i < 2 ? scale0 : scale1, Magic<0>::to_float(sums.d[i])); });
     const float sum0 = small_float(first_sum(c.sums0) + second_sum(c.sums0));
     const float sum1 = small_float(first_sum(c.sums1) + second_sum(c.sums1));
     add_scaled(acc, m0, m1, c, [&](int i) { return __fmul_rn(i < 2 ? min0 : min1, i & 1 ? sum1 : sum0); });
@@ -161,11 +221,15 @@ struct Block<Format::k4> {
 template <>
 struct Block<Format::k6> {
   static constexpr bool kSums = false;
+  using Sums = HalfSums<2>;
   uint32_t a[4];
   float d0, d1, first0, second0, first1, second1;
   __device__ __forceinline__ void load(const std::byte* tile, int b, Lane at, bool) {
-    const std::byte* super = tile + (b >> 3) * 3360;
-    const std::byte* p = super + (b & 7) * 416;
+    codes(tile, b, at);
+    scales(tile, b, at);
+  }
+  __device__ __forceinline__ void codes(const std::byte* tile, int b, Lane at) {
+    const std::byte* p = tile + (b >> 3) * 3360 + (b & 7) * 416;
     const uint2 w = *reinterpret_cast<const uint2*>(p + at.lane * 8);
     const uint32_t upper = *reinterpret_cast<const uint32_t*>(p + 256 + at.lane * 4);
     // Six-bit codes in the upper bits of their bytes.
@@ -173,6 +237,10 @@ struct Block<Format::k6> {
     a[1] = ((w.y << 2) & 0x3c3c3c3cU) | ((upper << 4) & 0xc0c0c0c0U);
     a[2] = ((w.x >> 2) & 0x3c3c3c3cU) | ((upper << 2) & 0xc0c0c0c0U);
     a[3] = ((w.y >> 2) & 0x3c3c3c3cU) | (upper & 0xc0c0c0c0U);
+  }
+  __device__ __forceinline__ void scales(const std::byte* tile, int b, Lane at) {
+    const std::byte* super = tile + (b >> 3) * 3360;
+    const std::byte* p = super + (b & 7) * 416;
     const uint32_t small = *reinterpret_cast<const uint32_t*>(p + 384 + at.g * 4) ^ 0x80808080U;
     first0 = flipped_byte_float<0>(small);
     second0 = flipped_byte_float<1>(small);
@@ -183,13 +251,16 @@ struct Block<Format::k6> {
     d1 = d.y;
   }
   __device__ __forceinline__ void add(float (&acc)[4], const Columns& c) const {
-    int first[4], second[4];
-    mma_k16(first, a[0], a[1], c.b0, Magic<2>::kBits);
-    mma_k16(second, a[2], a[3], c.b1, Magic<2>::kBits);
+    Sums sums;
+    mma_k16(sums.first, a[0], a[1], c.b0, Magic<2>::kBits);
+    mma_k16(sums.second, a[2], a[3], c.b1, Magic<2>::kBits);
+    finish(acc, sums, c);
+  }
+  __device__ __forceinline__ void finish(float (&acc)[4], const Sums& sums, const Columns& c) const {
     // Whole numbers below 2^24: the fma is exact.
     add_scaled(acc, d0, d1, c, [&](int i) {
-      return __fmaf_rn(i < 2 ? second0 : second1, Magic<2>::to_float(second[i]),
-                       __fmul_rn(i < 2 ? first0 : first1, Magic<2>::to_float(first[i])));
+      return __fmaf_rn(i < 2 ? second0 : second1, Magic<2>::to_float(sums.second[i]),
+                       __fmul_rn(i < 2 ? first0 : first1, Magic<2>::to_float(sums.first[i])));
     });
   }
 };

@@ -17,10 +17,11 @@ inline constexpr int kVariants = 4;
 inline constexpr int kSmallRows = 8, kMiddleRows = 32, kWideRows = 128;
 
 struct Launcher {
-  Variant variant;
+  Variant variant = Variant::small;
   bool decode;            // every sequence has one row
   bool attention_groups;  // launch_attention_group
   bool one_row;           // of a decode step of few units
+  FlowRows flow;          // which kernel runs all layers, if one does
   Step step;              // max_rows set for the variant
   int sms;
   cudaStream_t stream;
@@ -36,7 +37,7 @@ struct CacheMemory {
   std::vector<std::byte*> keys, values;  // per cache layer
 };
 
-/// Launches [first, last) of a step of one row as one kernel (flow.cuh).
+/// Launches [first, last) of a step of few rows as one kernel (flow.cuh, flow_rows.cuh).
 struct FlowPlan {
   size_t first = 0, last = 0;
   Launch launch;

@@ -211,11 +211,32 @@ Expected<void> Lowering::find_flow(int sms) {
   args.logits = take(Shape::kExperts);
   args.hidden = take(Shape::kItems * kFlowBlock);
   plan->epoch = reinterpret_cast<uint32_t*>(take(1));
+  const size_t row_bytes = kFlowRows * kFlowRowWords * sizeof(Flagged),
+               quad_bytes = (kFlowRows * kFlowRowQuads) * sizeof(FlaggedQuad);
+  COHORT_ASSIGN(void* of_rows, memory_.allocate(row_bytes + quad_bytes, "values between blocks"));
+  COHORT_TRY(check(cudaMemset(of_rows, 0, row_bytes + quad_bytes), "clearing values between blocks"));
+  auto* quads = static_cast<FlaggedQuad*>(of_rows);
+  const auto take_quads = [&](int blocks) {
+    FlaggedQuad* mine = quads;
+    quads += kFlowRows * blocks * 4;
+    return mine;
+  };
+  FlowRowWords& rows = args.rows;
+  rows.normed = take_quads(Shape::kHiddenBlocks);
+  rows.attended = take_quads(Shape::kAttentionBlocks);
+  rows.routed = take_quads(Shape::kHiddenBlocks);
+  rows.activated = take_quads(kFlowEntries * Shape::kInnerBlocks);
+  next = reinterpret_cast<Flagged*>(quads);
+  rows.x = take(kFlowRows * Shape::kHidden);
+  rows.middle = take(kFlowRows * Shape::kHidden);
+  rows.heads = take(kFlowRows * (Shape::kAttention + 2 * Shape::kKeys));
+  rows.partial = take(kFlowRows * Shape::kHeads * Shape::kMaxSplits * kFlowPartial);
+  rows.logits = take(kFlowRows * Shape::kExperts);
   args.epoch = plan->epoch;
   plan->launch = {"layers", [plan = plan.get()](const Launcher& l) {
                     FlowArgs a = plan->args;
                     a.step = l.step;
-                    launch_flow(plan->formats, a, plan->epoch, l.sms, l.stream);
+                    launch_flow(plan->formats, l.flow, a, plan->epoch, l.sms, l.stream);
                   }};
   result_.flow = std::move(plan);
   return {};
