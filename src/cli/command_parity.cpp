@@ -119,6 +119,14 @@ void add_parity_command(CLI::App& app, int& exit_code) {
       ->check(whole_number(1, 4096))
       ->delimiter(',')
       ->type_name("N,N,...");
+  command
+      ->add_option(
+          "--share", e.shares,
+          "With --experts: shares of the routes of every token but the first that repeat an expert (without it: "
+          "uniformly random experts)")
+      ->check(CLI::Range(0.0, 1.0))
+      ->delimiter(',')
+      ->type_name("SHARE,...");
   command->add_option("--hidden", e.hidden, "With --experts: width of a token")
       ->check(whole_number(1, 1 << 20))
       ->capture_default_str();
@@ -131,7 +139,8 @@ void add_parity_command(CLI::App& app, int& exit_code) {
   command->add_option("--top-k", e.top_k, "With --experts: experts of a token")
       ->check(whole_number(1, 65536))
       ->capture_default_str();
-  for (const char* option : {"--gate-up", "--down", "--tokens", "--hidden", "--inter", "--expert-count", "--top-k"})
+  for (const char* option :
+       {"--gate-up", "--down", "--tokens", "--share", "--hidden", "--inter", "--expert-count", "--top-k"})
     command->get_option(option)->needs(only_experts);
   for (const char* option : {"--soak", "--tokens-each", "--reference-tokens", "--no-reference"})
     command->get_option(option)->excludes(only_experts);

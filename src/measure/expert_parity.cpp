@@ -44,8 +44,7 @@ class PairCheck {
     rows_ = *std::ranges::max_element(o_.tokens);
     x_.resize(static_cast<size_t>(rows_ * o_.hidden));
     for (size_t i = 0; i < x_.size(); ++i) x_[i] = 2 * (static_cast<float>(random_word(11, i) >> 40) * 0x1p-23F - 1.0F);
-    routes_ = routes_with_share(rows_, o_.experts, o_.top_k, -1, 5);
-    for (size_t i = 0; i < routes_.size(); ++i)
+    for (size_t i = 0; i < static_cast<size_t>(rows_ * o_.top_k); ++i)
       slots_.push_back(static_cast<float>(random_word(12, i) >> 40) * 0x1p-24F);
     expected_.resize(x_.size());
   }
@@ -54,7 +53,16 @@ class PairCheck {
     ExpertParityPair pair;
     pair.gate_up = weights_.shape().gate_up;
     pair.down = weights_.shape().down;
-    pair.error = compute_expected();
+    for (const double share : o_.shares) {
+      routes_ = routes_with_share(rows_, o_.experts, o_.top_k, share, 5);
+      pair.error = std::max(pair.error, compute_expected());
+      COHORT_TRY(compare_all(share, pair));
+    }
+    return pair;
+  }
+
+ private:
+  Expected<void> compare_all(double share, ExpertParityPair& pair) {
     for (const Isa isa : available_isas()) {
       for (const int32_t threads : o_.threads) {
         COHORT_ASSIGN(auto runner, ExpertRunner::create(weights_, isa, threads));
@@ -64,14 +72,14 @@ class PairCheck {
           };
           std::vector<float> y(static_cast<size_t>(tokens * o_.hidden), NAN);
           runner->run(0, part(x_, o_.hidden), part(routes_, o_.top_k), part(slots_, o_.top_k), y);
-          compare(y, fmt::format("{}, {} threads, {} tokens", isa_name(isa), threads, tokens), pair);
+          const std::string routes = share < 0 ? "random experts" : fmt::format("share {}", share);
+          compare(y, fmt::format("{}, {} threads, {} tokens, {}", isa_name(isa), threads, tokens, routes), pair);
         }
       }
     }
-    return pair;
+    return {};
   }
 
- private:
   /// Returns the reference's relative error.
   double compute_expected() {
     double difference = 0, norm = 0;
@@ -131,6 +139,7 @@ Expected<ExpertParityReport> check_expert_parity(const ExpertParityOptions& opti
   };
   COHORT_TRY(each_in_range("--tokens", options.tokens, 4096));
   COHORT_TRY(each_in_range("--threads", options.threads, 1024));
+  if (options.shares.empty()) return fail(ErrorCode::invalid_argument, "--share: none was given");
   ExpertParityReport report{options, {}};
   for (const std::string& gate_up : options.gate_up) {
     for (const std::string& down : options.down) {

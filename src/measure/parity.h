@@ -45,6 +45,7 @@ struct ExpertParityOptions {
   std::vector<std::string> gate_up{"q4_0"}, down{"q4_0"};  // every pair is checked
   int64_t hidden = 256, inner = 256, experts = 16, top_k = 4;
   std::vector<int32_t> tokens{1, 2, 3, 5, 9, 17, 40};
+  std::vector<double> shares{-1};  // of the routes that repeat an expert (routes_with_share); below 0: random experts
   std::vector<int32_t> threads{1, 2, 3};
 };
 

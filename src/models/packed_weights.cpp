@@ -208,6 +208,11 @@ Expected<std::vector<std::unique_ptr<PackedSource>>> PackedWeights::sources(cons
         if (const TensorInfo* tensor = folder_.find(module + optional)) used.insert(tensor);
       }
       t.zeros = folder_.find(module + ".weight_zero_point");
+      // The other way round is possible: zero points that are all 0 are left out.
+      if (t.zeros != nullptr && quantisation_.symmetric) {
+        return fail(ErrorCode::corrupt, "config.json says that the weights are symmetric, but '{}' has zero points",
+                    module);
+      }
       t.order = folder_.find(module + ".weight_g_idx");
       break;
     }

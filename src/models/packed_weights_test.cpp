@@ -205,7 +205,12 @@ TEST_F(BadFolderTest, ErrorsNameWhatIsWrong) {
   EXPECT_TRUE(contains(message("gptq4_sym_gptq", [&](auto& c) { c[key]["bits"] = 8; }), "[64, 32]"));
   EXPECT_TRUE(contains(message("gptq4_sym_gptq", [&](auto& c) { c[key]["group_size"] = 128; }), "[2, 32]"));
   EXPECT_TRUE(contains(message("gptq4_asym_gptq_order", [&](auto& c) { c[key]["group_size"] = 128; }), "[2, 32]"));
+  EXPECT_TRUE(contains(message("gptq4_sym_gptq", [&](auto& c) { c[key]["group_size"] = 0; }), "groups of 0 values"));
+  EXPECT_TRUE(contains(message("gptq4_sym_gptq", [&](auto& c) { c[key]["group_size"] = -2; }), "groups of -2 values"));
   EXPECT_TRUE(contains(message("compressed4_sym", [&](auto& c) { c[key]["format"] = "marlin-24"; }), "marlin-24"));
+  const auto claim_symmetry = [&](auto& c) { c[key]["config_groups"]["group_0"]["weights"]["symmetric"] = true; };
+  EXPECT_TRUE(contains(message("compressed4_asym", claim_symmetry), "symmetric, but 'w' has zero points"));
+  EXPECT_TRUE(contains(message("mlx", [](auto& c) { c["quantization"]["model.w"] = "x"; }), "'model.w' is string"));
   EXPECT_TRUE(contains(message("fp8", [&](auto& c) { c[key].erase("weight_block_size"); }), "weight_block_size"));
   EXPECT_TRUE(contains(message("fp8", [&](auto& c) { c[key]["weight_block_size"] = {64, 128}; }), "64 x 128"));
 }

@@ -123,7 +123,8 @@ TEST(GgufBad, TensorShapes) {
   EXPECT_TRUE(contains(error_of(one_tensor({8, uint64_t{1} << 63}, 0, 0, 128)),
                        "dimension 1 of tensor 't' is 9223372036854775808"));
   EXPECT_TRUE(contains(error_of(one_tensor({1, 1, 1, 1, 1}, 0, 0, 128)), "5 dimensions; at most 4"));
-  EXPECT_TRUE(contains(error_of(one_tensor({33, 2}, 8, 0, 128)), "rows of 33 values; q8_0 needs a multiple of 32"));
+  EXPECT_TRUE(contains(error_of(one_tensor({33, 2}, 8, 0, 128)),
+                       "rows of 33 values, but blocks of type 8 (q8_0) hold 32 in 34 bytes"));
   // Products that overflow: of the values, and only of the bytes.
   uint64_t big = uint64_t{1} << 32;
   EXPECT_TRUE(contains(error_of(one_tensor({big, big}, 0, 0, 128)), "more bytes than 64 bits"));

@@ -287,8 +287,9 @@ struct Table {
 Expected<size_t> tensor_bytes(const std::string& file, const TensorInfo& tensor, const TypeInfo& type) {
   int64_t row = tensor.shape.empty() ? 1 : tensor.shape[0];
   if (row % type.block_values != 0) {
-    return fail(ErrorCode::corrupt, "'{}': tensor '{}' has rows of {} values; {} needs a multiple of {}", file,
-                tensor.name, row, type.name, type.block_values);
+    return fail(ErrorCode::corrupt,
+                "'{}': tensor '{}' has rows of {} values, but blocks of type {} ({}) hold {} in {} bytes", file,
+                tensor.name, row, static_cast<uint32_t>(type.type), type.name, type.block_values, type.block_bytes);
   }
   int64_t values = 1, bytes = 0;
   bool overflow = false;

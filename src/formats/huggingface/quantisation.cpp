@@ -14,16 +14,19 @@ using nlohmann::json;
 constexpr int64_t kGroupUnit = 32;  // the block of the canonical dot product
 constexpr int64_t kLargestGroup = 1 << 20;
 
-Expected<QuantRule> make_rule(const std::string& where, int64_t bits, int64_t group, bool zero_is_row) {
-  if (zero_is_row && group <= 0) group = 0;
-  if (group < 0 || group > kLargestGroup || group % kGroupUnit != 0 || (group == 0 && !zero_is_row)) {
+/// whole_row: what stands for one group that is the whole row, which the rule says by 0.
+constexpr int64_t kWholeRow = -1, kNoWholeRow = 0;
+
+Expected<QuantRule> make_rule(const std::string& where, int64_t bits, int64_t group, int64_t whole_row) {
+  const bool row = whole_row != kNoWholeRow && group == whole_row;
+  if (!row && (group < 1 || group > kLargestGroup || group % kGroupUnit != 0)) {
     return fail(ErrorCode::unsupported, "{}: groups of {} values; multiples of {} can be run", where, group,
                 kGroupUnit);
   }
   if (bits < 2 || bits > 8 || bits == 7) {
     return fail(ErrorCode::unsupported, "{}: {} bits; 2, 3, 4, 5, 6 and 8 can be run", where, bits);
   }
-  return QuantRule{static_cast<int>(bits), group, false};
+  return QuantRule{static_cast<int>(bits), row ? 0 : group, false};
 }
 
 Expected<QuantRule> mlx_rule(const JsonObject& object) {
@@ -42,7 +45,7 @@ Expected<QuantRule> mlx_rule(const JsonObject& object) {
   }
   COHORT_ASSIGN(const int64_t bits, object.get_int("bits"));
   COHORT_ASSIGN(const int64_t group, object.get_int("group_size"));
-  return make_rule(object.where(), bits, group, false);
+  return make_rule(object.where(), bits, group, kNoWholeRow);
 }
 
 /// {"group_size": 64, "bits": 4, "mode": "affine", "model.layers.0.mlp.gate": {...} | false, ...}
@@ -66,6 +69,9 @@ Expected<CheckpointQuantisation> read_mlx(const json& value) {
       } else {
         q.modules.emplace(key, std::nullopt);
       }
+    } else if (key.find('.') != std::string::npos) {
+      return fail(ErrorCode::corrupt, "config.json: quantization: '{}' is {}; an object or a boolean is needed", key,
+                  entry.type_name());
     }
   }
   return q;
@@ -76,7 +82,7 @@ Expected<CheckpointQuantisation> read_gptq(const JsonObject& object) {
   q.method = QuantMethod::gptq;
   COHORT_ASSIGN(const int64_t bits, object.get_int("bits"));
   COHORT_ASSIGN(const int64_t group, object.get_int("group_size"));
-  COHORT_ASSIGN(q.rule, make_rule(object.where(), bits, group, true));
+  COHORT_ASSIGN(q.rule, make_rule(object.where(), bits, group, kWholeRow));
   if (bits == 5 || bits == 6)
     return fail(ErrorCode::unsupported, "{}: {} bits; GPTQ has 2, 3, 4, 8", object.where(), bits);
   COHORT_ASSIGN(const std::string format, object.get_string("checkpoint_format", "gptq"));
@@ -93,7 +99,7 @@ Expected<CheckpointQuantisation> read_awq(const JsonObject& object) {
   q.method = QuantMethod::awq;
   COHORT_ASSIGN(const int64_t bits, object.get_int(object.contains("bits") ? "bits" : "w_bit"));
   COHORT_ASSIGN(const int64_t group, object.get_int(object.contains("group_size") ? "group_size" : "q_group_size"));
-  COHORT_ASSIGN(q.rule, make_rule(object.where(), bits, group, true));
+  COHORT_ASSIGN(q.rule, make_rule(object.where(), bits, group, kWholeRow));
   if (bits != 4) return fail(ErrorCode::unsupported, "{}: {} bits; AWQ has 4", object.where(), bits);
   COHORT_ASSIGN(std::string version, object.get_string("version", "gemm"));
   std::ranges::transform(version, version.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -128,8 +134,12 @@ Expected<CheckpointQuantisation> read_compressed(const JsonObject& object, const
     return fail(ErrorCode::unsupported, "{}: the strategy '{}' is not known; group and channel are", weights.where(),
                 strategy);
   }
-  COHORT_ASSIGN(const int64_t size, weights.get_int("group_size", 0));
-  COHORT_ASSIGN(q.rule, make_rule(weights.where(), bits, strategy == "channel" ? 0 : size, true));
+  int64_t size = kWholeRow;
+  if (strategy == "group") {
+    COHORT_ASSIGN(size, weights.get_int("group_size"));
+  }
+  COHORT_ASSIGN(q.rule, make_rule(weights.where(), bits, size, kWholeRow));
+  COHORT_ASSIGN(q.symmetric, weights.get_bool("symmetric", true));
   return q;
 }
 
