@@ -39,6 +39,16 @@ def check_changes(page, tokens):
     print(f"{tokens} tokens were {changes['all']} changes of texts, at most one of each text in a frame")
 
 
+def check_tiles(page):
+    """The tiles are means of the second that the rates are of, as /stats has them."""
+    wait(page, "document.getElementById('rows').textContent !== '–'")
+    rows, step, rate = (float(page.locator(f"#{name}").text_content().split()[0]) for name in ("rows", "step", "rate"))
+    recent = page.evaluate("fetch('stats').then((r) => r.json())")["recent"]
+    assert recent["steps"] > 1 and 0 < rows <= 1000 and step > 0, (recent, rows, step)
+    # Rows of prompts give no tokens, and between steps time passes, too.
+    assert rate <= 1.2 * rows / (step / 1000), f"{rate} tok/s cannot be of steps of {rows} rows in {step} ms"
+
+
 def check_chat(page):
     """A turn, sent with Enter and streamed, and a new chat; whether or not the model was taught to chat."""
     page.locator("#tab-chat").click()
@@ -70,6 +80,7 @@ def main(url, out):
         wait(page, "(() => { const o = [...document.querySelectorAll('.card output')];"
                    " return o.length >= 4 && o.every((e) => e.textContent.length > 200); })()")
         wait(page, "Number(document.getElementById('rate').textContent) > 0")
+        check_tiles(page)
         props = page.evaluate("fetch('props').then((r) => r.json())")
         chats = props["has_chat_template"] and not props["base_model"]
         (expect(page.locator("#tab-chat")).to_be_visible if chats else expect(page.locator("#tab-chat")).to_be_hidden)()
@@ -85,6 +96,10 @@ def main(url, out):
         page.keyboard.press("Escape")
         expect(page.locator("#stop")).to_be_disabled()
         expect(page.locator(".card.live")).to_have_count(0)
+        # No step in the last second: no tile shows one of long ago.
+        expect(page.locator("#rate")).to_have_text("0")
+        for name in ("rows", "experts", "step", "roofline"):
+            expect(page.locator(f"#{name}")).to_have_text("–")
         # A phone: nothing is wider than the screen.
         page.set_viewport_size({"width": 360, "height": 740})
         width = page.evaluate("document.documentElement.scrollWidth")

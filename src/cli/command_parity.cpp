@@ -106,7 +106,7 @@ void add_parity_command(CLI::App& app, int& exit_code) {
       ->add_option("--soak", a->soak_seconds,
                    "Instead: streams join, end and are cancelled at random for so many seconds; tokens and logits of "
                    "each are compared with the same request alone, and memory must not grow")
-      ->check(CLI::PositiveNumber)
+      ->check(number(0.001, 1e9))
       ->type_name("SECONDS");
   CLI::Option* only_experts = command->add_flag(
       "--experts", a->only_experts, "The pass over the experts alone, with random weights, without a model");

@@ -95,6 +95,10 @@ int failed(const Error& error) {
   return error.code == ErrorCode::invalid_argument ? 2 : 1;
 }
 
+void write_to_stderr(std::string_view line) {
+  std::fwrite(line.data(), 1, line.size(), stderr);  // in one piece: stderr has no buffer
+}
+
 /// What "% of memory speed" is measured against on the CPU; a device measures its own memory.
 double measured_bandwidth(const EngineOptions& options) {
   if (options.device.starts_with("cuda")) return 0;
@@ -141,6 +145,12 @@ void add_serve_command(CLI::App& app, int& exit_code) {
   add_engine_flags(*command, o->engine);
   command->add_option("--host", o->http.host, "Address to listen on; the default is reachable from this machine only")
       ->type_name("ADDRESS")
+      ->check([](const std::string& host) {
+        return server::is_listen_address(host)
+                   ? std::string()
+                   : fmt::format("'{}' is no address such as 127.0.0.1, 0.0.0.0, ::1 or ::, nor localhost",
+                                 printable(host, kShownBytes));
+      })
       ->envname("COHORT_HOST")
       ->capture_default_str();
   command->add_option("--port", o->http.port, "Port (0: any that is free)")
@@ -213,6 +223,15 @@ void add_serve_command(CLI::App& app, int& exit_code) {
           "--no-prefix-cache", [o](int64_t count) { o->engine.prefix_cache = count <= 0; },
           "Read every prompt from its beginning, also when another one began alike")
       ->envname("COHORT_NO_PREFIX_CACHE");
+  command
+      ->add_flag(
+          "--log-requests",
+          [o](int64_t count) {
+            if (count > 0) o->service.log_request = write_to_stderr;
+          },
+          "Write a line of JSON to stderr for each request when it has ended: who, what, how much, how long; never the "
+          "text")
+      ->envname("COHORT_LOG_REQUESTS");
   command->callback([o, body_mib, &exit_code] {
     o->http.body_limit = static_cast<size_t>(*body_mib * 1024 * 1024);
     exit_code = serve(*o);

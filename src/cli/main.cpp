@@ -18,6 +18,7 @@
 #include "cli/commands.h"
 #include "cli/failure.h"
 #include "cli/interrupt.h"
+#include "cli/values.h"
 #include "numerics/version.h"
 
 namespace {
@@ -36,6 +37,13 @@ std::vector<std::string> with_two_dashes(int argc, char** argv) {
 
 auto commands(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+/// Flags take a value, too ("--flag=no", or an environment variable's); the parser would throw at one that is none.
+void check_flags(CLI::App& app) {
+  const auto is_flag = [](const CLI::Option* option) { return option->get_type_size_max() == 0; };
+  for (CLI::Option* option : app.get_options(is_flag)) option->check(cohort::cli::yes_or_no());
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) check_flags(*command);
 }
 
 /// "cohort bench steps".
@@ -149,6 +157,7 @@ int main(int argc, char** argv) {
   cli::add_perplexity_command(app, exit_code);
   cli::add_doctor_command(app, exit_code);
   cli::add_tune_command(app, exit_code);
+  check_flags(app);
   if (const std::string problem = unknown_command(app, std::span(argv, argv + argc).subspan(1)); !problem.empty()) {
     fmt::print(stderr, "{}\n", problem);
     return kUsage;

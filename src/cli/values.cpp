@@ -1,8 +1,10 @@
 #include "cli/values.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
@@ -68,6 +70,16 @@ Check file_or(std::vector<std::string_view> names) {
 Check not_empty() {
   return [](const std::string& text) -> std::string {
     return text.empty() ? "the value is empty; give it at least one character" : "";
+  };
+}
+
+Check yes_or_no() {
+  return [](const std::string& text) -> std::string {
+    constexpr std::array<std::string_view, 8> kValues{"true", "false", "yes", "no", "on", "off", "1", "0"};
+    const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; };
+    const auto same = [&](std::string_view value) { return std::ranges::equal(text, value, {}, lower); };
+    if (std::ranges::any_of(kValues, same)) return {};
+    return fmt::format("'{}' is none of {}", printable(text, kShownBytes), fmt::join(kValues, ", "));
   };
 }
 

@@ -24,6 +24,8 @@ Check device_name();
 /// One of `names`, or a file or folder that exists.
 Check file_or(std::vector<std::string_view> names);
 Check not_empty();
+/// A flag's own value ("--flag=no", or that of its environment variable): true, false, yes, no, on, off, 1 or 0.
+Check yes_or_no();
 /// Valid UTF-8; the message names the first byte that is not.
 Check utf8_text();
 

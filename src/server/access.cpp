@@ -48,6 +48,10 @@ bool is_loopback(std::string_view host) {
   return !code && address.is_loopback();
 }
 
+bool is_listen_address(std::string_view host) {
+  return host == "localhost" || is_address(host);
+}
+
 bool authorised(const ServiceOptions& options, const HttpRequest& request) {
   if (options.api_key.empty()) return true;
   constexpr std::string_view kBearer = "Bearer ";

@@ -11,6 +11,9 @@ namespace cohort::server {
 /// True for 127.x.y.z, ::1 and localhost.
 bool is_loopback(std::string_view host);
 
+/// An IP address, or localhost: what a server can listen on.
+bool is_listen_address(std::string_view host);
+
 /// The request has the server's key, or the server asks for none.
 bool authorised(const ServiceOptions& options, const HttpRequest& request);
 

@@ -144,11 +144,11 @@ ordered_json slots_json(const LoopView& view) {
   return out;
 }
 
-/// What the step read by what memory could have delivered in its time. Above 1 where caches hold the weights.
-ordered_json roofline_ratio(const Ready& ready, const StepReport& step) {
+/// What steps read by what memory could have delivered in their time. Above 1 where caches hold the weights.
+ordered_json roofline_ratio(const Ready& ready, double bytes_per_second) {
   constexpr double kGiga = 1e9;
-  if (ready.bandwidth <= 0 || step.seconds <= 0) return nullptr;
-  return step.bytes / step.seconds / (ready.bandwidth * kGiga);
+  if (ready.bandwidth <= 0 || bytes_per_second <= 0) return nullptr;
+  return bytes_per_second / (ready.bandwidth * kGiga);
 }
 
 /// How many rows chose each expert since the start, by MoE layer.
@@ -171,16 +171,25 @@ ordered_json by_priority_json(const std::map<int32_t, size_t>& waiting) {
 
 Expected<ordered_json> stats(const Ready& ready) {
   const LoopView view = ready.loop->view();
+  const StepWindow::View& recent = view.recent;
+  const double last_rate = view.last.seconds > 0 ? view.last.bytes / view.last.seconds : 0;
   return ordered_json{{"steps", view.steps},
                       {"running", view.running.size()},
                       {"waiting", view.waiting},
                       {"waiting_by_priority", by_priority_json(view.waiting_by_priority)},
-                      {"rows_per_second", view.rows_per_second},
-                      {"tokens_per_second", view.tokens_per_second},
+                      {"rows_per_second", recent.rows_per_second},
+                      {"tokens_per_second", recent.tokens_per_second},
                       {"prompt_tokens", view.prompt_tokens},
                       {"reused_tokens", view.reused_tokens},
                       {"generation_tokens", view.generation_tokens},
                       {"preemptions", view.preemptions},
+                      {"recent",
+                       {{"steps", recent.steps},
+                        {"step_seconds", recent.seconds},
+                        {"rows", recent.rows},
+                        {"prefill_rows", recent.prefill_rows},
+                        {"distinct_experts", recent.distinct_experts},
+                        {"roofline_ratio", roofline_ratio(ready, recent.bytes_per_second)}}},
                       {"last_step",
                        {{"seconds", view.last.seconds},
                         {"rows", view.last.rows},
@@ -188,7 +197,7 @@ Expected<ordered_json> stats(const Ready& ready) {
                         {"decode_rows", view.last.decode_rows},
                         {"distinct_experts", view.last.distinct_experts},
                         {"bytes", view.last.bytes},
-                        {"roofline_ratio", roofline_ratio(ready, view.last)}}},
+                        {"roofline_ratio", roofline_ratio(ready, last_rate)}}},
                       {"capacity", capacity_json(view.capacity)},
                       {"slots", slots_json(view)}};
 }
@@ -324,7 +333,8 @@ void preflight(const Service& service, const Ex& exchange) {
   std::vector<std::pair<std::string, std::string>> headers{{"Allow", "GET, HEAD, POST, OPTIONS"}};
   if (!service.options().cors_origin.empty()) {
     headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-    headers.emplace_back("Access-Control-Allow-Headers", "Authorization, Content-Type");
+    // Clients' packages send headers of their own (X-Stainless-...); the star stands for all but Authorization.
+    headers.emplace_back("Access-Control-Allow-Headers", "Authorization, *");
     headers.emplace_back("Access-Control-Max-Age", "600");
   }
   exchange->respond({204, "text/plain", "", std::move(headers)});

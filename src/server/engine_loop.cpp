@@ -11,7 +11,6 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "base/thread_name.h"
-#include "server/rate.h"
 
 namespace cohort::server {
 
@@ -52,7 +51,7 @@ struct EngineLoop::Shared {
   Ticket next_ticket = 1;
   Statistics statistics;
   LoopView view;
-  Rate rows, tokens;
+  StepWindow window;
   std::vector<uint64_t> routes;
   // The engine thread's own.
   std::unordered_map<SequenceId, Flight> flights;
@@ -142,9 +141,7 @@ size_t EngineLoop::limit() const {
 LoopView EngineLoop::view() const {
   const std::scoped_lock lock(shared_->mutex);
   LoopView view = shared_->view;
-  const auto now = Clock::now();
-  view.rows_per_second = shared_->rows.per_second(now);
-  view.tokens_per_second = shared_->tokens.per_second(now);
+  view.recent = shared_->window.view(Clock::now());
   view.waiting += shared_->submissions.size();
   view.waiting_by_priority = waiting_by_priority();
   view.failed = shared_->failure.has_value();
@@ -382,8 +379,7 @@ void EngineLoop::publish(StepReport report, size_t tokens) {
   view.generation_tokens = s.generation_tokens;
   shared_->routes.resize(report.routes.size());
   for (size_t i = 0; i < report.routes.size(); ++i) shared_->routes[i] += report.routes[i];
-  shared_->rows.add(now, static_cast<double>(report.rows));
-  shared_->tokens.add(now, static_cast<double>(tokens));
+  shared_->window.add(now, report, tokens);
   report.routes.clear();
   view.last = std::move(report);
 }

@@ -10,6 +10,7 @@
 #include "cohort/engine.h"
 #include "server/event_mail.h"
 #include "server/statistics.h"
+#include "server/step_window.h"
 
 namespace cohort::server {
 
@@ -30,7 +31,7 @@ struct LoopView {
   std::map<int32_t, size_t> waiting_by_priority;
   StepReport last;  // the last step, without events
   Capacity capacity;
-  double rows_per_second = 0, tokens_per_second = 0;  // over about the last second
+  StepWindow::View recent;  // about the last second
   uint64_t steps = 0, generation_tokens = 0, prompt_tokens = 0, reused_tokens = 0, preemptions = 0;
   bool failed = false;  // the device failed; nothing runs any more
   std::string failure;

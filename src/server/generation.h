@@ -32,6 +32,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void finish();
   void fail_with(const Error& error);
   void cancel_all();
+  void note(std::string_view finish_reason);
   bool logprobs() const { return request_.sampling.logprobs >= 0; }
 
   std::shared_ptr<Exchange> exchange_;
@@ -40,8 +41,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
   AnswerHead head_;
   Usage usage_;
   struct Answer {
+    explicit Answer(Choice made) : choice(std::move(made)) {}
     Choice choice;
     Ticket ticket = 0;
+    std::string_view reason;             // finish_reason, once it has ended
     FinishedChoice finished;             // grows when the answer is not streamed
     std::optional<AnswerParser> parser;  // of chat answers that may have parts
     std::vector<std::string> call_ids;
@@ -50,6 +53,11 @@ class Generation : public std::enable_shared_from_this<Generation> {
   size_t open_ = 0;  // answers that have not ended
   bool done_ = false;
 };
+
+/// The field that a request's prompts come from.
+constexpr std::string_view prompt_field(Api api) {
+  return api == Api::chat ? "messages" : "prompt";
+}
 
 /// Token ids of a prompt as the request means it. Errors: invalid_argument (empty, and the model has no token that
 /// begins a text; no chat template; the conversation does not fit it), those of the tokenizer.

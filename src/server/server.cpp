@@ -7,6 +7,7 @@
 #include "models/model.h"
 #include "server/access.h"
 #include "server/api.h"
+#include "server/request_log.h"
 
 namespace cohort::server {
 
@@ -53,7 +54,13 @@ Expected<std::unique_ptr<Server>> Server::start(const ServerOptions& options, co
   impl->service = std::make_unique<Service>(std::move(service_options));
   HttpOptions http = options.http;
   if (!options.service.cors_origin.empty()) {
-    http.extra_headers = "Access-Control-Allow-Origin: " + options.service.cors_origin + "\r\nVary: Origin\r\n";
+    http.extra_headers = "Access-Control-Allow-Origin: " + options.service.cors_origin +
+                         "\r\nAccess-Control-Expose-Headers: X-Request-Id\r\nVary: Origin\r\n";
+  }
+  if (const auto& log = options.service.log_request) {
+    http.on_answered = [log](const RequestRecord& record) {
+      log(request_line(record, std::chrono::system_clock::now()));
+    };
   }
   COHORT_ASSIGN(impl->http, HttpServer::create(http, [service = impl->service.get()](const auto& exchange) {
                   handle(*service, exchange);

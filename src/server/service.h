@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cohort/engine.h"
@@ -26,6 +27,9 @@ struct ServiceOptions {
   bool check_host = false;
   std::vector<std::string> allowed_hosts;
   size_t queue_limit = 256;
+  /// Gets a line for each request that has ended (request_log.h); empty: none are written. Called on the threads of
+  /// connections, several at once.
+  std::function<void(std::string_view line)> log_request;
   /// GB/s that the host reads from memory, for the share of the roofline (0: not known). Called once, when the model is
   /// loaded, unless its device knows its own; may be empty.
   std::function<double()> measure_bandwidth;

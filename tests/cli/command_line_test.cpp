@@ -29,6 +29,11 @@ TEST(CommandLine, BadValuesOfTheEnvironmentNameTheVariable) {
   auto result = run_with("abc", {"serve", "-m", kTiny});
   EXPECT_EQ(result.code, 2);
   EXPECT_TRUE(says(result.err, "COHORT_STREAMS: 'abc' is no whole number from 1 to 65536")) << result.err;
+  ::setenv("COHORT_NO_BATCHING", "maybe", 1);
+  result = run({"serve", "-m", kTiny});
+  ::unsetenv("COHORT_NO_BATCHING");
+  EXPECT_EQ(result.code, 2);
+  EXPECT_TRUE(says(result.err, "COHORT_NO_BATCHING: 'maybe' is none of true, false")) << result.err;
   result = run_with("3", {"serve", "-m", kTiny, "-np", "0"});
   EXPECT_TRUE(says(result.err, "--np: '0' is no whole number")) << result.err;
 }
@@ -57,6 +62,12 @@ TEST(CommandLine, ValuesAreRefusedWithFlagValueAndLimits) {
            {tiny({"--repeat-last-n", "-2"}), "--repeat-last-n: '-2' is no whole number from -1 to 1073741824"},
            {tiny({"--seed", "-1"}), "--seed: '-1' is no whole number from 0 to"},
            {tiny({"--parallel", "0"}), "--parallel: '0' is no whole number from 1 to 65536"},
+           {tiny({"--no-batching=maybe"}), "--no-batching: 'maybe' is none of true, false, yes, no, on, off, 1, 0"},
+           {tiny({"--no-batching=99999999999999999999999"}),
+            "--no-batching: '99999999999999999999999' is none of true"},
+           {tiny({"--json=2"}), "--json: '2' is none of true"},
+           {{"serve", "-m", kTiny, "--no-prefix-cache=7"}, "--no-prefix-cache: '7' is none of true"},
+           {{"serve", "-m", kTiny, "--host", "nowhere"}, "--host: 'nowhere' is no address such as 127.0.0.1"},
            {tiny({"--threads", "5000"}), "--threads: '5000' is no whole number from 0 to 1024"},
            {tiny({"-c", "-5"}), "-c: '-5' is no whole number from 0 to 67108864"},
            {tiny({"-np", "0"}), "--np: '0' is no whole number from 1 to 65536"},

@@ -12,7 +12,7 @@ namespace {
 
 using namespace cohort::server;
 
-std::string parse(const AnswerSyntax& syntax, std::string_view text, size_t piece) {
+std::string parse(const AnswerSyntax& syntax, std::string_view text, size_t piece, bool cut) {
   AnswerParser parser(syntax);
   std::string out;
   int last = -1;
@@ -28,7 +28,7 @@ std::string parse(const AnswerSyntax& syntax, std::string_view text, size_t piec
     add(parser.push(text.substr(0, piece)));
     text.remove_prefix(std::min(piece, text.size()));
   }
-  add(parser.finish());
+  add(parser.finish(cut));
   return out;
 }
 
@@ -39,9 +39,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
   for (const ToolFormat format : {ToolFormat::none, ToolFormat::hermes, ToolFormat::mistral, ToolFormat::llama}) {
     const AnswerSyntax syntax{(data[0] & 1) != 0, (data[0] & 3) == 3, format, {"f"}};
-    const std::string whole = parse(syntax, text, text.size() + 1);
-    for (const size_t piece : {1, 3}) {
-      if (parse(syntax, text, piece) != whole) std::abort();
+    for (const bool cut : {false, true}) {
+      const std::string whole = parse(syntax, text, text.size() + 1, cut);
+      for (const size_t piece : {1, 3}) {
+        if (parse(syntax, text, piece, cut) != whole) std::abort();
+      }
     }
   }
   return 0;

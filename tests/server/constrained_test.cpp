@@ -196,6 +196,23 @@ TEST_F(ConstrainedTest, RequiredToolsAreCalledWithValidArguments) {
   }
 }
 
+TEST_F(ConstrainedTest, ACallThatIsCutShortLeavesNoPieceOfItsMarkers) {
+  json request = chat({{"tools", {tool("weather")}}, {"tool_choice", "required"}, {"seed", 3}});
+  for (int tokens = 1; tokens <= 40; ++tokens) {
+    request["max_tokens"] = tokens;
+    request["stream"] = false;
+    const json whole = server_->post("/v1/chat/completions", request).json()["choices"][0];
+    if (whole["finish_reason"] != "length") break;
+    EXPECT_TRUE(whole["message"]["content"].is_null() || whole["message"]["content"] == "") << tokens << ": " << whole;
+    request["stream"] = true;
+    for (const std::string& event : events_of(server_->post("/v1/chat/completions", request).body)) {
+      if (event == "[DONE]") continue;
+      const json delta = json::parse(event)["choices"][0]["delta"];
+      EXPECT_EQ(delta.value("content", ""), "") << tokens << ": " << event;
+    }
+  }
+}
+
 TEST_F(ConstrainedTest, SpecialTokensInMessagesAreText) {
   const auto tokens = [&](const std::string& text, bool special) {
     return server_->post("/tokenize", {{"content", text}, {"parse_special", special}}).json()["tokens"].size();

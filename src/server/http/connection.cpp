@@ -6,7 +6,6 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/http/read.hpp>
-#include <iterator>
 
 #include "base/log.h"
 #include "server/http/request_head.h"
@@ -26,18 +25,15 @@ constexpr size_t kReadAhead = size_t{64} << 10;
 constexpr size_t kLingerBytes = size_t{64} << 20;
 constexpr std::chrono::seconds kLingerTime{2};
 
-std::string_view reason_of(int status) {
-  const auto text = http::obsolete_reason(static_cast<http::status>(status));
-  return {text.data(), text.size()};
-}
+using Code = boost::system::error_code;
 
-/// Large answers do not leave their memory to the connection.
-void empty(std::string& buffer) {
-  if (buffer.capacity() > kReadAhead) {
-    buffer = {};
-  } else {
-    buffer.clear();
-  }
+std::string name_of_peer(const asio::ip::tcp::socket& socket) {
+  Code code;
+  const auto peer = socket.remote_endpoint(code);
+  if (code) return {};  // gone already
+  const std::string address = peer.address().to_string(code);
+  return peer.address().is_v6() ? fmt::format("[{}]:{}", address, peer.port())
+                                : fmt::format("{}:{}", address, peer.port());
 }
 
 template <class View>
@@ -48,7 +44,10 @@ std::string to_string(const View& view) {
 }  // namespace
 
 Connection::Connection(asio::ip::tcp::socket socket, ConnectionContext& context)
-    : context_(context), stream_(std::move(socket)), buffer_(kReadAhead + context.options.header_limit) {
+    : context_(context),
+      stream_(std::move(socket)),
+      buffer_(kReadAhead + context.options.header_limit),
+      client_(name_of_peer(stream_.socket())) {
   ++context_.open;
   Code ignored;
   stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
@@ -82,8 +81,25 @@ void Connection::read_header() {
   http::async_read_header(stream_, buffer_, *parser_, [self = self()](Code code, size_t) { self->header_read(code); });
 }
 
+/// What the head says, also of a request that is refused for it.
+void Connection::take_head() {
+  begin_ = std::chrono::steady_clock::now();
+  request_ = {};
+  notes_ = {};
+  status_ = 0;
+  const auto& head = parser_->get().base();
+  request_.id = request_id(head);
+  request_.client = client_;
+  request_.method = to_string(head.method_string());
+  read_target(head, request_);
+}
+
 void Connection::header_read(Code code) {
   if (closed_) return;
+  if (!code || code == http::error::header_limit || code == http::error::buffer_overflow ||
+      code == http::error::body_limit) {
+    take_head();
+  }
   if (code == http::error::header_limit || code == http::error::buffer_overflow) {
     return refuse(431, fmt::format("the header is larger than {} bytes", context_.options.header_limit));
   }
@@ -94,7 +110,10 @@ void Connection::header_read(Code code) {
       code == asio::error::eof || code == asio::error::connection_reset || code == http::error::partial_message) {
     return close();
   }
-  if (code) return refuse(400, fmt::format("the request is not HTTP/1.1: {}", code.message()));
+  if (code) {
+    take_head();  // as far as it could be read
+    return refuse(400, fmt::format("the request is not HTTP/1.1: {}", code.message()));
+  }
   waiting_ = false;
   if (const auto refusal = refusal_of(parser_->get())) return refuse(refusal->status, refusal->message);
   if (parser_->get().count(http::field::expect) == 0) return read_body();
@@ -118,6 +137,7 @@ void Connection::body_read(Code code) {
   }
   if (code == asio::error::eof || code == http::error::partial_message || code == asio::error::connection_reset ||
       code == asio::error::operation_aborted || code == http::error::end_of_stream || code == beast::error::timeout) {
+    record(true);
     return close();
   }
   if (code) return refuse(400, fmt::format("the request is not HTTP/1.1: {}", code.message()));
@@ -135,9 +155,6 @@ void Connection::refuse(int status, std::string_view message) {
 
 void Connection::dispatch() {
   auto message = parser_->release();
-  request_ = {};
-  request_.method = to_string(message.method_string());
-  read_target(message, request_);
   request_.content_type = to_string(message[http::field::content_type]);
   request_.authorization = to_string(message[http::field::authorization]);
   request_.body = std::move(message.body());
@@ -205,9 +222,19 @@ void Connection::no_longer_busy() {
 
 void Connection::gone() {
   const auto callback = std::exchange(on_gone_, {});
-  answering_ = false;
+  const bool answering = std::exchange(answering_, false);
   close();
-  if (callback) post(callback);  // not from within what the callback's owner is doing
+  if (!answering) return;
+  post([this, callback] {  // not from within what the callback's owner is doing
+    if (callback) callback();
+    record(true);
+  });
+}
+
+/// Tells the log. Once for each request.
+void Connection::record(bool gone) {
+  if (!context_.options.on_answered) return;
+  context_.options.on_answered({request_, notes_, status_, gone, begin_, std::chrono::steady_clock::now()});
 }
 
 void Connection::close() {
@@ -223,113 +250,6 @@ void Connection::close() {
 void Connection::on_gone(std::function<void()> callback) {
   on_gone_ = std::move(callback);
   if (closed_ && on_gone_) post(std::exchange(on_gone_, {}));
-}
-
-std::string Connection::head(int status, std::string_view content_type) const {
-  return fmt::format(
-             "HTTP/1.1 {} {}\r\nServer: cohort\r\nContent-Type: {}\r\nX-Content-Type-Options: nosniff\r\nConnection: "
-             "{}\r\n",
-             status, reason_of(status), content_type, keep_alive_ ? "keep-alive" : "close") +
-         context_.options.extra_headers;
-}
-
-void Connection::respond(HttpResponse response) {
-  if (!answering_) return;
-  answering_ = false;
-  on_gone_ = {};
-  if (context_.closing) keep_alive_ = false;
-  std::string out = head(response.status, response.content_type);
-  for (const auto& [name, value] : response.headers) out += fmt::format("{}: {}\r\n", name, value);
-  if (response.status != 204) out += fmt::format("Content-Length: {}\r\n", response.body.size());
-  out += "\r\n";
-  if (!head_only_) out += response.body;
-  unsent_ += out;
-  send();
-  answered();
-}
-
-void Connection::begin_stream(std::string_view content_type) {
-  if (!answering_) return;
-  if (!chunked_ || context_.closing) keep_alive_ = false;
-  streaming_ = true;
-  unsent_ += head(200, content_type);
-  unsent_ += "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n";
-  if (chunked_) unsent_ += "Transfer-Encoding: chunked\r\n";
-  unsent_ += "\r\n";
-  send();
-}
-
-void Connection::add_chunk(std::string_view text) {
-  if (text.empty()) return;
-  if (!chunked_) {
-    unsent_ += text;
-    return;
-  }
-  fmt::format_to(std::back_inserter(unsent_), "{:x}\r\n", text.size());
-  unsent_ += text;
-  unsent_ += "\r\n";
-}
-
-void Connection::write(std::string_view text) {
-  if (!answering_) return;
-  if (held_) {
-    held_text_ += text;
-    return;
-  }
-  add_chunk(text);
-  send();
-}
-
-void Connection::release() {
-  held_ = false;
-  if (!answering_ || held_text_.empty()) return;
-  add_chunk(held_text_);
-  held_text_.clear();
-  send();
-}
-
-void Connection::end_stream() {
-  if (!answering_) return;
-  answering_ = false;
-  on_gone_ = {};
-  add_chunk(held_text_);
-  held_text_.clear();
-  if (chunked_) unsent_ += "0\r\n\r\n";
-  send();
-  answered();
-}
-
-void Connection::send() {
-  if (closed_) return;
-  if (const size_t unread = unsent_.size() + sending_.size(); answering_ && unread > context_.options.unsent_limit) {
-    log::warning("a client reads too slowly ({} bytes unread); its connection is closed", unread);
-    return gone();
-  }
-  if (!writing_ && !unsent_.empty()) flush();
-}
-
-/// Writes all that waits in one go: at once as far as the socket takes it, which is nearly always all, the rest when it
-/// takes more.
-void Connection::flush() {
-  Code code;
-  const size_t sent = stream_.socket().write_some(asio::buffer(unsent_), code);
-  if (!code && sent == unsent_.size()) {
-    empty(unsent_);
-    return;
-  }
-  // Errors show again below, where they are dealt with.
-  unsent_.erase(0, sent);
-  writing_ = true;
-  sending_.swap(unsent_);
-  stream_.expires_after(context_.options.write_timeout);
-  asio::async_write(stream_, asio::buffer(sending_), [self = self()](Code error, size_t) {
-    self->writing_ = false;
-    empty(self->sending_);
-    if (self->closed_) return;
-    if (error) return self->answering_ ? self->gone() : self->close();
-    if (!self->unsent_.empty()) self->flush();
-    if (!self->writing_ && !self->answering_) self->answered();
-  });
 }
 
 /// The answer is complete; when it has been written, the next request is read.

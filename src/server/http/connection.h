@@ -34,6 +34,7 @@ class Connection final : public Exchange {
   void start();
 
   const HttpRequest& request() const override { return request_; }
+  RequestNotes& notes() override { return notes_; }
   void respond(HttpResponse response) override;
   void begin_stream(std::string_view content_type) override;
   void write(std::string_view text) override;
@@ -51,6 +52,7 @@ class Connection final : public Exchange {
   void header_read(Code code);
   void read_body();
   void body_read(Code code);
+  void take_head();
   void refuse(int status, std::string_view message);
   void dispatch();
   void watch();
@@ -63,6 +65,7 @@ class Connection final : public Exchange {
   void next_request();
   void linger();
   void gone();
+  void record(bool gone);
   void close();
   std::string head(int status, std::string_view content_type) const;
 
@@ -71,6 +74,10 @@ class Connection final : public Exchange {
   boost::beast::flat_buffer buffer_;
   std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
   HttpRequest request_;
+  RequestNotes notes_;
+  std::chrono::steady_clock::time_point begin_;
+  int status_ = 0;  // of the answer, once its head has been written
+  const std::string client_;
   bool keep_alive_ = true, chunked_ = true, head_only_ = false;
   bool waiting_ = true;     // for a request
   bool answering_ = false;  // the handler has a request and has not completed its answer

@@ -1,8 +1,11 @@
 // One HTTP request and the answer to it, as handlers see them; nothing here knows sockets.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,6 +14,8 @@
 namespace cohort::server {
 
 struct HttpRequest {
+  std::string id;      // the client's X-Request-Id, or a random one; sent back with the answer
+  std::string client;  // address and port
   std::string method;  // "GET"
   std::string path;    // without the query
   std::string query;
@@ -26,11 +31,32 @@ struct HttpResponse {
   std::vector<std::pair<std::string, std::string>> headers;  // beside the usual ones
 };
 
+/// What a handler says of a request for the log: numbers, never texts.
+struct RequestNotes {
+  std::string answer;  // id of the completion; empty: the request was none
+  std::string model;
+  int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
+  std::optional<std::chrono::steady_clock::time_point> first_token;
+  std::string finish_reason;  // of the choices, with commas between
+};
+
+/// A request that has been answered, or whose client has gone.
+struct RequestRecord {
+  const HttpRequest& request;
+  const RequestNotes& notes;
+  int status = 0;  // 0: nothing had been sent
+  bool gone = false;
+  std::chrono::steady_clock::time_point begin;  // its head had been read
+  std::chrono::steady_clock::time_point end;
+};
+
 /// All members are called on the exchange's own strand, that is, from the handler itself or from what post() runs.
 class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
   virtual ~Exchange() = default;
   virtual const HttpRequest& request() const = 0;
+  /// Filled by the handler before it ends its answer, or when it hears that the client has gone.
+  virtual RequestNotes& notes() = 0;
 
   /// The whole answer; once, and not after begin_stream.
   virtual void respond(HttpResponse response) = 0;

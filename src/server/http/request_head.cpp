@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/beast/core/string.hpp>
 #include <iterator>
+#include <random>
 #include <string_view>
 
 #include "base/printable.h"
@@ -77,6 +78,18 @@ void read_target(const http::request_header<>& head, HttpRequest& request) {
   request.path = target.substr(0, question);
   if (request.path.empty()) request.path = "/";
   if (question != std::string_view::npos) request.query = target.substr(question + 1);
+}
+
+std::string request_id(const http::request_header<>& head) {
+  constexpr size_t kLongest = 128;
+  const std::string_view given = view_of(head["X-Request-Id"]);
+  const auto plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("-_.:").find(c) != std::string_view::npos;
+  };
+  if (!given.empty() && given.size() <= kLongest && std::ranges::all_of(given, plain)) return std::string(given);
+  thread_local std::mt19937_64 generator{std::random_device{}()};
+  return fmt::format("{:016x}", generator());
 }
 
 }  // namespace cohort::server

@@ -23,4 +23,7 @@ std::optional<Refusal> refusal_of(const boost::beast::http::request_header<>& he
 /// the host itself.
 void read_target(const boost::beast::http::request_header<>& head, HttpRequest& request);
 
+/// The request's X-Request-Id when it is 1 to 128 letters, digits, '-', '_', '.' or ':'; else 16 random digits.
+std::string request_id(const boost::beast::http::request_header<>& head);
+
 }  // namespace cohort::server

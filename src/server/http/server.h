@@ -23,7 +23,8 @@ struct HttpOptions {
   std::string extra_headers;                      // lines with their CR LF, sent with every answer
   std::chrono::milliseconds idle_timeout{75000};  // between requests, and for the header of one
   std::chrono::milliseconds body_timeout{60000};
-  std::chrono::milliseconds write_timeout{30000};  // for a client to read what was sent
+  std::chrono::milliseconds write_timeout{30000};         // for a client to read what was sent
+  std::function<void(const RequestRecord&)> on_answered;  // may be empty; on the threads of connections
 };
 
 class HttpServer {

@@ -177,11 +177,48 @@ std::vector<AnswerPart> AnswerParser::push(std::string_view text) {
   return std::exchange(parts_, {});
 }
 
-std::vector<AnswerPart> AnswerParser::finish() {
+/// Whether the text that a call was looked for in reads like one so far.
+bool AnswerParser::may_become_call() const {
+  if (!scanner_.name().empty()) return false;  // of no tool, or it would have been told of
+  if (syntax_.tools != ToolFormat::llama || opener_.find(kPythonTag) != std::string::npos) return true;
+  // Without a marker: any JSON object could be an answer, but not one that begins with a name.
+  std::string text = scanner_.raw();
+  std::erase_if(text, is_space);
+  constexpr std::string_view kBegin = R"({"name":")";
+  return text.starts_with(kBegin) || kBegin.starts_with(text);
+}
+
+/// The text ended in the middle: forgets what was held back of a marker.
+void AnswerParser::drop_unfinished() {
+  std::string_view marker = opener();
+  switch (state_) {
+    case State::start:
+    case State::reasoning:
+      marker = state_ == State::start ? syntax_.thought : syntax_.thought_end;
+      break;
+    case State::content:
+      if (syntax_.tools == ToolFormat::llama && !any_content_) marker = kPythonTag;
+      break;
+    case State::call:
+      break;
+    case State::after_call:
+      marker = syntax_.tools == ToolFormat::hermes  ? kToolCallEnd
+               : syntax_.tools == ToolFormat::gemma ? kGemmaCallEnd
+                                                    : std::string_view();
+      break;
+  }
+  const size_t unfinished = marker.empty() ? 0 : partial(held_, marker);
+  if (unfinished == 0) return;
+  held_.resize(held_.size() - unfinished);
+  held_.resize(without_trailing_space(held_));  // space before a marker is no content, either
+}
+
+std::vector<AnswerPart> AnswerParser::finish(bool cut) {
+  if (cut) drop_unfinished();
   if (state_ == State::call) {
     if (announced_) {
       emit(Kind::arguments, scanner_.take_arguments());
-    } else {
+    } else if (!cut || !may_become_call()) {
       abandon_call();
     }
   }

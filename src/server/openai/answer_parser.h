@@ -1,6 +1,6 @@
 // From the text that a model writes to the parts of a chat answer: its reasoning, its calls of tools, and the rest.
-// Works on text as it comes, so that arguments can be streamed. Nothing that the model wrote is lost: what begins like
-// a call and is none is content.
+// Works on text as it comes, so that arguments can be streamed. Nothing that the model has written to its end is lost:
+// what begins like a call and is none is content.
 #pragma once
 
 #include <cstdint>
@@ -66,8 +66,10 @@ class AnswerParser {
  public:
   explicit AnswerParser(AnswerSyntax syntax);
   std::vector<AnswerPart> push(std::string_view text);
-  /// The rest, when the text has ended.
-  std::vector<AnswerPart> finish();
+  /// The rest, when the text has ended. `cut`: not by the model, but in the middle of what it wrote (its tokens were
+  /// used up); what then is the beginning of a marker or of a call without a name yet is dropped: it was becoming a
+  /// call, and no reader of the content should find pieces of it.
+  std::vector<AnswerPart> finish(bool cut);
   size_t calls() const { return calls_; }
 
  private:
@@ -81,6 +83,8 @@ class AnswerParser {
   void begin_call(std::string opener);
   void report_call();
   void abandon_call();
+  bool may_become_call() const;
+  void drop_unfinished();
   void emit(AnswerPart::Kind kind, std::string_view text);
   void skip_space();
   std::string_view opener() const;

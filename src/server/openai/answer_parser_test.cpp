@@ -37,7 +37,7 @@ std::string shown(const std::vector<AnswerPart>& parts) {
   return out;
 }
 
-std::string parse(const AnswerSyntax& syntax, std::string_view text, std::mt19937* random = nullptr) {
+std::string parse(const AnswerSyntax& syntax, std::string_view text, std::mt19937* random = nullptr, bool cut = false) {
   AnswerParser parser(syntax);
   std::vector<AnswerPart> all;
   const auto add = [&](std::vector<AnswerPart> parts) {
@@ -55,7 +55,7 @@ std::string parse(const AnswerSyntax& syntax, std::string_view text, std::mt1993
     add(parser.push(text.substr(0, size)));
     text.remove_prefix(size);
   }
-  add(parser.finish());
+  add(parser.finish(cut));
   return shown(all);
 }
 
@@ -102,6 +102,41 @@ const Case kCases[] = {
 
 TEST(AnswerParser, FindsThoughtsCallsAndContent) {
   for (const Case& c : kCases) EXPECT_EQ(parse(*c.syntax, c.text), c.parts) << c.text;
+}
+
+TEST(AnswerParser, WhatWasBecomingACallWhenTheTokensWereUsedUpIsNoContent) {
+  const AnswerSyntax gemma{true, false, ToolFormat::gemma, {"f"}, "<|channel>thought", "<channel|>"};
+  const Case cases[] = {
+      {&kHermes, "Look <too", "Look"},
+      {&kHermes, "<", ""},
+      {&kHermes, "<thi", ""},
+      {&kHermes, "<tool_call>", ""},
+      {&kHermes, "<tool_call>\n{\"na", ""},
+      {&kHermes, "Well: <tool_call>{\"name\": \"f", "Well:"},
+      {&kHermes, "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": ", "0:f({\"x\": )"},
+      {&kHermes, "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_c", "0:f({})"},
+      {&kHermes, "<tool_call>{\"name\":\"f\"}</tool_call>\n<tool", "0:f({})"},
+      {&kHermes, "<tool_call> nothing </tool", "<tool_call> nothing </tool"},
+      {&kHermes, "a < b", "a < b"},
+      {&kHermes, "<think>hm</thi", "{hm}"},
+      {&kOpenThought, "so </think", "{so}"},
+      {&kThoughtOnly, "a <tool", "a <tool"},
+      {&kMistral, "Well [TOOL_C", "Well"},
+      {&kMistral, "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {}}, {\"na", "0:f({})"},
+      {&kLlama, "{\"na", ""},
+      {&kLlama, "<|python", ""},
+      {&kLlama, "{ \"name\": \"unknown\", \"p", "{ \"name\": \"unknown\", \"p"},
+      {&kLlama, "{\"title\": [1, 2", "{\"title\": [1, 2"},
+      {&kLlama, "Hi <|python", "Hi <|python"},
+      {&gemma, "Yes <|tool_ca", "Yes"},
+      {&gemma, "<|tool_call>call:", ""},
+      {&gemma, "<|tool_call>call:f{}<tool", "0:f({})"},
+  };
+  std::mt19937 random(4);
+  for (const Case& c : cases) {
+    EXPECT_EQ(parse(*c.syntax, c.text, nullptr, true), c.parts) << c.text;
+    for (int round = 0; round < 20; ++round) EXPECT_EQ(parse(*c.syntax, c.text, &random, true), c.parts) << c.text;
+  }
 }
 
 TEST(AnswerParser, ItDoesNotMatterHowTheTextIsCut) {

@@ -83,7 +83,7 @@ Calls parse(const Family& family, std::string_view text, std::mt19937& random) {
     take(parser.push(text.substr(0, size)));
     text.remove_prefix(size);
   }
-  take(parser.finish());
+  take(parser.finish(false));
   return out;
 }
 

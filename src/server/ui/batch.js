@@ -34,19 +34,26 @@ function draw() {
   }
 }
 
+const percent = (ratio) => (ratio === null ? "–" : `${Math.round(ratio * 100)} %`);
+/** A mean: one digit after the point while that says something. */
+const mean = (value) => value.toFixed(value < 100 ? 1 : 0);
+
+/** Every tile is of the same second, which `recent` holds means of; without a step in it there is none to show. */
 function show(stats, experts) {
-  const step = stats.last_step, capacity = stats.capacity;
+  const recent = stats.recent, capacity = stats.capacity;
   const used = capacity.pages - capacity.free_pages;
+  const ofSteps = (text) => (recent.steps ? text() : "–");
   byId("rate").textContent = stats.tokens_per_second.toFixed(0);
   byId("running").textContent = stats.waiting ? `${stats.running} + ${stats.waiting} waiting` : stats.running;
-  byId("rows").textContent = step.prefill_rows ? `${step.rows} (${step.prefill_rows} read)` : step.rows;
-  byId("experts").textContent = experts ? `${step.distinct_experts.toFixed(1)} of ${experts}` : "–";
-  byId("step").textContent = `${(step.seconds * 1000).toFixed(1)} ms`;
-  byId("roofline").textContent = step.roofline_ratio === null ? "–" : `${Math.round(step.roofline_ratio * 100)} %`;
+  byId("rows").textContent = ofSteps(() => mean(recent.rows));
+  byId("read").textContent = recent.prefill_rows >= 0.05 ? `${mean(recent.prefill_rows)} of prompts` : "";
+  byId("experts").textContent = ofSteps(() => (experts ? `${mean(recent.distinct_experts)} of ${experts}` : "–"));
+  byId("step").textContent = ofSteps(() => `${mean(recent.step_seconds * 1000)} ms`);
+  byId("roofline").textContent = ofSteps(() => percent(recent.roofline_ratio));
   byId("pages").max = capacity.pages;
   byId("pages").value = used;
   byId("pages-text").textContent = `${used} of ${capacity.pages}, ${capacity.reusable_pages} in the prefix cache`;
-  history.push({rate: stats.tokens_per_second, rows: stats.running ? step.rows : 0});
+  history.push({rate: stats.tokens_per_second, rows: recent.rows});
   if (history.length > kHistory) history.shift();
   draw();
 }

@@ -13,9 +13,7 @@ namespace {
 using Id = Grammar::Id;
 
 constexpr int32_t kIndentation = 24;
-/// Whole numbers have at most 15 digits: those are exact in every reader.
-constexpr int64_t kLargest = 999'999'999'999'999;
-constexpr int32_t kDigits = 15;
+constexpr int64_t kLargest = 999'999'999'999'999;  // of JsonParts::kDigits digits
 
 }  // namespace
 
@@ -79,8 +77,8 @@ Id JsonParts::string(int32_t low, int32_t high) {
   return quoted(g_.repeat(any_character(), low, high));
 }
 
-Id JsonParts::fraction() {
-  return g_.sequence({g_.literal("."), g_.repeat(digit('0', '9'), 1, kDigits)});
+Id JsonParts::fraction(int32_t digits) {
+  return g_.sequence({g_.literal("."), g_.repeat(digit('0', '9'), 1, digits)});
 }
 
 Id JsonParts::integer() {
@@ -93,7 +91,7 @@ Id JsonParts::number() {
   const Id exponent =
       g_.sequence({g_.characters({{'e', 'e'}, {'E', 'E'}}), g_.optional(g_.characters({{'+', '+'}, {'-', '-'}})),
                    digit('0', '9'), g_.optional(digit('0', '9'))});
-  return g_.sequence({integer(), g_.optional(fraction()), g_.optional(exponent)});
+  return g_.sequence({integer(), g_.optional(fraction(kDigits)), g_.optional(exponent)});
 }
 
 /// Digit strings of one length from low to high.
@@ -148,7 +146,24 @@ Id JsonParts::integer(const NumberBounds& bounds) {
   return parts.empty() ? -1 : g_.choice(std::move(parts));
 }
 
-Id JsonParts::number(const NumberBounds& bounds) {
+Id JsonParts::tens(const NumberBounds& bounds, int zeros) {
+  if (zeros == 0) return integer(bounds);
+  const double step = std::pow(10, zeros);
+  NumberBounds scaled = bounds;
+  constexpr auto kEnd = static_cast<double>(kLargest);
+  scaled.low = std::max(bounds.low.value_or(-kEnd), -kEnd) / step;
+  scaled.high = std::min(bounds.high.value_or(kEnd), kEnd) / step;
+  const auto [low, high] = whole_bounds(scaled);
+  std::vector<Id> parts;
+  const Id end = g_.literal(std::string(static_cast<size_t>(zeros), '0'));
+  if (low <= 0 && high >= 0) parts.push_back(g_.literal("0"));
+  if (high >= 1 && low <= high) parts.push_back(g_.sequence({whole(std::max<int64_t>(low, 1), high), end}));
+  if (low <= -1 && low <= high)
+    parts.push_back(g_.sequence({g_.literal("-"), whole(std::max<int64_t>(-high, 1), -low), end}));
+  return parts.empty() ? -1 : g_.choice(std::move(parts));
+}
+
+Id JsonParts::number(const NumberBounds& bounds, int32_t digits) {
   const auto [low, high] = whole_bounds(bounds);
   std::vector<Id> parts;
   if (const Id integers = integer(bounds); integers >= 0) parts.push_back(integers);
@@ -157,13 +172,13 @@ Id JsonParts::number(const NumberBounds& bounds) {
       bounds.high ? std::min(kLargest, static_cast<int64_t>(std::floor(std::clamp(*bounds.high, -1e15, 1e15))) - 1)
                   : kLargest;
   if (const int64_t first = std::max<int64_t>(low, 0); first <= last)
-    parts.push_back(g_.sequence({whole(first, last), fraction()}));
+    parts.push_back(g_.sequence({whole(first, last), fraction(digits)}));
   // -k.xxx lies from -k down to -(k + 1), which does not belong to it.
   const int64_t deepest =
       bounds.low ? std::min(kLargest, static_cast<int64_t>(std::floor(std::clamp(-*bounds.low, -1e15, 1e15))) - 1)
                  : kLargest;
   if (const int64_t first = std::max<int64_t>(-high, 0); first <= deepest)
-    parts.push_back(g_.sequence({g_.literal("-"), whole(first, deepest), fraction()}));
+    parts.push_back(g_.sequence({g_.literal("-"), whole(first, deepest), fraction(digits)}));
   return parts.empty() ? -1 : g_.choice(std::move(parts));
 }
 

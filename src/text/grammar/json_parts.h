@@ -35,7 +35,11 @@ class JsonParts {
   /// Integers within bounds; -1 when there is none.
   Grammar::Id integer(const NumberBounds& bounds);
   /// Numbers within bounds, as far as whole numbers and whole numbers with a fraction go; -1 when there is none.
-  Grammar::Id number(const NumberBounds& bounds);
+  Grammar::Id number(const NumberBounds& bounds) { return number(bounds, kDigits); }
+  /// The same with at most so many digits after the point.
+  Grammar::Id number(const NumberBounds& bounds, int32_t digits);
+  /// Whole multiples of 10^zeros within bounds; -1 when there is none.
+  Grammar::Id tens(const NumberBounds& bounds, int zeros);
   Grammar::Id boolean() { return g_.choice({g_.literal("true"), g_.literal("false")}); }
   Grammar::Id value();
   Grammar::Id object();
@@ -51,7 +55,8 @@ class JsonParts {
   Grammar::Id digit(char low, char high) {
     return g_.characters({{static_cast<uint32_t>(low), static_cast<uint32_t>(high)}});
   }
-  Grammar::Id fraction();
+  static constexpr int32_t kDigits = 15;  // those are exact in every reader
+  Grammar::Id fraction(int32_t digits);
   void value_rules();
 
   Grammar& g_;

@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -76,8 +77,11 @@ class SchemaCompiler {
 
   Expected<int32_t> count(const Json& s, std::string_view keyword, int32_t absent, const std::string& path) const;
   Expected<Id> string(const Json& s, const std::string& path);
+  Expected<NumberBounds> bounds(const Json& s, bool integer, const std::string& path) const;
   Expected<Id> number(const Json& s, bool integer, const std::string& path);
   Expected<Id> array(const Json& s, const std::string& path);
+  Expected<std::optional<std::vector<Json>>> finite_values(const Json& s, const std::string& path) const;
+  Expected<Id> unique_array(const Json& s, int32_t low, int32_t high, const std::string& path);
   /// [a, b, c, rest...]: what follows after each of the fixed items, from the last to the first.
   Id tuple(const std::vector<Id>& prefix, Id item, int32_t low, int32_t high);
   Id named(std::string_view name, Id body);

@@ -1,10 +1,13 @@
 // Schemas of one type: strings, numbers, arrays, objects.
+#include <array>
+#include <bit>
 #include <cmath>
 #include <optional>
 
 #include "base/printable.h"
 #include "base/result.h"
 #include "text/grammar/schema_compiler.h"
+#include "text/grammar/string_formats.h"
 
 namespace cohort::grammar {
 
@@ -14,23 +17,6 @@ using Id = Grammar::Id;
 namespace {
 
 constexpr int32_t kMaxCount = 1'000'000'000;
-
-constexpr std::string_view kDay = "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])";
-constexpr std::string_view kTime =
-    "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])";
-constexpr std::string_view kByte = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])";
-
-std::optional<std::string> pattern_of_format(std::string_view format) {
-  if (format == "date") return fmt::format("^{}$", kDay);
-  if (format == "time") return fmt::format("^{}$", kTime);
-  if (format == "date-time") return fmt::format("^{}T{}$", kDay, kTime);
-  if (format == "uuid") return "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$";
-  if (format == "ipv4") return fmt::format("^({0}\\.){{3}}{0}$", kByte);
-  if (format == "email")
-    return "^[A-Za-z0-9_+-]{1,30}(\\.[A-Za-z0-9_+-]{1,30}){0,3}@([a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?\\.){1,3}[a-z]{2,10}"
-           "$";
-  return std::nullopt;
-}
 
 }  // namespace
 
@@ -54,19 +40,23 @@ Expected<Id> SchemaCompiler::string(const Json& s, const std::string& path) {
   const std::string_view keyword = pattern != s.end() ? "pattern" : "format";
   const Json& value = pattern != s.end() ? *pattern : *format;
   if (!value.is_string()) return wrong(keyword, path, "a string");
-  for (const char* other : {"minLength", "maxLength", "format"}) {
-    if (other != keyword && s.contains(other)) return unsupported(other, path, fmt::format(" beside '{}'", keyword));
-  }
+  if (keyword == "pattern" && format != s.end()) return unsupported("format", path, " beside 'pattern'");
   std::string expression = value.get<std::string>();
+  int32_t shortest = 0, longest = Grammar::kUnbounded;
   if (keyword == "format") {
-    const auto known = pattern_of_format(expression);
+    auto known = string_format(expression, high);
     if (!known) {
-      return fail(ErrorCode::unsupported,
-                  "'{}.format': the format '{}' is not supported; date, time, date-time, uuid, ipv4 and email are",
-                  path, printable(expression, kShownName));
+      return fail(ErrorCode::unsupported, "'{}.format': the format '{}' is not supported; these are: {}", path,
+                  printable(expression, kShownName), known_formats());
     }
-    expression = *known;
+    expression = std::move(known->pattern);
+    shortest = known->shortest;
+    longest = known->longest;
   }
+  // What the lengths say in addition cannot be kept to; what they only repeat can.
+  if (low > shortest) return unsupported("minLength", path, fmt::format(" beside '{}'", keyword));
+  if (high >= 0 && (longest < 0 || high < longest))
+    return unsupported("maxLength", path, fmt::format(" beside '{}'", keyword));
   auto inside = string_pattern(g_, parts_, expression);
   if (!inside)
     return fail(inside.error().code, "'{}.{}' is '{}': {}", path, keyword, printable(expression, kShownName),
@@ -74,10 +64,22 @@ Expected<Id> SchemaCompiler::string(const Json& s, const std::string& path) {
   return parts_.quoted(*inside);
 }
 
-Expected<Id> SchemaCompiler::number(const Json& s, bool integer, const std::string& path) {
-  if (const auto found = s.find("multipleOf"); found != s.end() && !(integer && *found == 1))
-    return unsupported("multipleOf", path);
+Expected<NumberBounds> SchemaCompiler::bounds(const Json& s, bool integer, const std::string& path) const {
   NumberBounds bounds;
+  if (const auto format = s.find("format"); format != s.end()) {
+    if (!format->is_string()) return wrong("format", path, "a string");
+    const auto& name = format->get_ref<const std::string&>();
+    // Formats of strings say nothing of numbers.
+    if (const auto known = bounds_of_format(name, integer)) {
+      bounds = *known;
+    } else if (!string_format(name, Grammar::kUnbounded) && !(integer && bounds_of_format(name, false))) {
+      return fail(
+          ErrorCode::unsupported,
+          "'{}.format': the format '{}' of a number is not supported; int8 to int64, uint8 to uint64, float and "
+          "double are",
+          path, printable(name, kShownName));
+    }
+  }
   for (const bool low : {true, false}) {
     auto& bound = low ? bounds.low : bounds.high;
     auto& exclusive = low ? bounds.low_exclusive : bounds.high_exclusive;
@@ -93,8 +95,36 @@ Expected<Id> SchemaCompiler::number(const Json& s, bool integer, const std::stri
       exclusive = strict;
     }
   }
-  if (!bounds.low && !bounds.high) return integer ? parts_.integer() : parts_.number();
-  const Id id = integer ? parts_.integer(bounds) : parts_.number(bounds);
+  return bounds;
+}
+
+namespace {
+
+/// k of 10^k, from -15 to 14; nullopt for other numbers.
+std::optional<int> power_of_ten(const Json& value) {
+  constexpr std::array kPowers{1e-15, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6,
+                               1e-5,  1e-4,  1e-3,  1e-2,  1e-1,  1e0,   1e1,  1e2,  1e3,  1e4,
+                               1e5,   1e6,   1e7,   1e8,   1e9,   1e10,  1e11, 1e12, 1e13, 1e14};
+  const auto found = value.is_number() ? std::ranges::find(kPowers, value.get<double>()) : kPowers.end();
+  if (found == kPowers.end()) return std::nullopt;
+  return static_cast<int>(found - kPowers.begin()) - 15;
+}
+
+}  // namespace
+
+Expected<Id> SchemaCompiler::number(const Json& s, bool integer, const std::string& path) {
+  COHORT_ASSIGN(const NumberBounds limits, bounds(s, integer, path));
+  Id id = -1;
+  if (const auto step = s.find("multipleOf"); step != s.end()) {
+    // Which numbers are multiples shows in their digits only for powers of ten.
+    const auto power = power_of_ten(*step);
+    if (!power) return unsupported("multipleOf", path, " but for powers of ten from 1e-15 to 1e14");
+    id = *power >= 0 || integer ? parts_.tens(limits, std::max(*power, 0)) : parts_.number(limits, -*power);
+  } else if (!limits.low && !limits.high) {
+    return integer ? parts_.integer() : parts_.number();
+  } else {
+    id = integer ? parts_.integer(limits) : parts_.number(limits);
+  }
   if (id >= 0) return id;
   return fail(ErrorCode::invalid_argument,
               "'{}': no number that could be written is within the bounds (whole numbers of up to 15 digits, with a "
@@ -102,11 +132,82 @@ Expected<Id> SchemaCompiler::number(const Json& s, bool integer, const std::stri
               path);
 }
 
+/// All values that a schema allows, when it lists them; nullopt when it does not.
+Expected<std::optional<std::vector<Json>>> SchemaCompiler::finite_values(const Json& s, const std::string& path) const {
+  COHORT_ASSIGN(const Json* target, followed(s, path));
+  if (!target->is_object()) return std::nullopt;
+  std::vector<Json> listed;
+  COHORT_ASSIGN(const Types types, types_of(*target, path));
+  if (target->contains("enum") && (*target)["enum"].is_array() && !target->contains("const")) {
+    listed.assign((*target)["enum"].begin(), (*target)["enum"].end());
+  } else if (target->contains("const") && !target->contains("enum")) {
+    listed.push_back((*target)["const"]);
+  } else if (types == Types{"boolean"} || types == Types{"null"} || types == Types{"boolean", "null"}) {
+    if (types.contains("boolean")) listed = {true, false};
+    if (types.contains("null")) listed.push_back(nullptr);
+  } else {
+    return std::nullopt;
+  }
+  for (const auto& [keyword, value] : target->items()) {
+    if (keyword != "enum" && keyword != "const" && keyword != "type" && !has(kDescriptions, keyword))
+      return std::nullopt;
+  }
+  std::vector<Json> out;
+  for (Json& value : listed) {
+    if (is_of(type_of(value), types) && std::ranges::find(out, value) == out.end()) out.push_back(std::move(value));
+  }
+  return out;
+}
+
+/// Lists in which no value comes twice, of a few values: a rule for each set of those that have come.
+Expected<Id> SchemaCompiler::unique_array(const Json& s, int32_t low, int32_t high, const std::string& path) {
+  constexpr size_t kMostValues = 10;  // 1,024 sets
+  const auto items = s.find("items");
+  if (s.contains("prefixItems")) return unsupported("uniqueItems", path, " beside 'prefixItems'");
+  std::optional<std::vector<Json>> values;
+  if (items != s.end()) {
+    COHORT_ASSIGN(values, finite_values(*items, path + ".items"));
+  }
+  if (!values || values->size() > kMostValues) {
+    return unsupported(
+        "uniqueItems", path,
+        fmt::format(" unless 'items' lists what there may be: at most {} values in 'enum', or booleans", kMostValues));
+  }
+  const auto all = static_cast<int32_t>(values->size());
+  high = high < 0 ? all : std::min(high, all);
+  if (low > high)
+    return fail(ErrorCode::invalid_argument, "'{}': minItems {} is more than the {} items that there may be", path, low,
+                high);
+  std::vector<Id> spelled;
+  for (const Json& value : *values)
+    spelled.push_back(g_.literal(value.dump(-1, ' ', false, Json::error_handler_t::replace)));
+  const Id comma = g_.sequence({g_.literal(","), parts_.space()});
+  std::vector<Grammar::Rule> after(size_t{1} << values->size());  // by the set of those that have come
+  for (Grammar::Rule& rule : after) rule = g_.add_rule("unique");
+  for (size_t set = 0; set < after.size(); ++set) {
+    const int32_t count = std::popcount(set);
+    std::vector<Id> choices;
+    if (count >= low) choices.push_back(g_.literal(""));
+    for (size_t i = 0; i < spelled.size() && count < high; ++i) {
+      const size_t bit = size_t{1} << i;
+      if ((set & bit) != 0) continue;
+      std::vector<Id> parts{spelled[i], parts_.space(), g_.rule(after[set | bit])};
+      if (count > 0) parts.insert(parts.begin(), comma);
+      choices.push_back(g_.sequence(std::move(parts)));
+    }
+    g_.define(after[set], g_.choice(std::move(choices)));
+  }
+  return g_.sequence({g_.literal("["), parts_.space(), g_.rule(after[0]), g_.literal("]")});
+}
+
 Expected<Id> SchemaCompiler::array(const Json& s, const std::string& path) {
-  if (const auto unique = s.find("uniqueItems"); unique != s.end() && *unique != false)
-    return unsupported("uniqueItems", path);
   COHORT_ASSIGN(const int32_t low, count(s, "minItems", 0, path));
   COHORT_ASSIGN(int32_t high, count(s, "maxItems", Grammar::kUnbounded, path));
+  if (const auto unique = s.find("uniqueItems"); unique != s.end()) {
+    if (!unique->is_boolean()) return wrong("uniqueItems", path, "true or false");
+    // One item is always unique.
+    if (*unique == true && (high < 0 || high > 1)) return unique_array(s, low, high, path);
+  }
   std::vector<Id> prefix;
   if (const auto found = s.find("prefixItems"); found != s.end()) {
     if (!found->is_array()) return wrong("prefixItems", path, "a list of schemas");
