@@ -72,8 +72,9 @@ Constraints::Result Constraints::of_json_object(bool after_thought) {
 }
 
 Constraints::Result Constraints::of_tools(const ToolGrammarRequest& request) {
-  const std::string key = fmt::format("tools {} {} {} {}", static_cast<int>(request.format), request.several,
-                                      request.after_reasoning, request.tools.dump());
+  const std::string key =
+      fmt::format("tools {} {} {} {} {} {}", static_cast<int>(request.format), request.several, request.after_reasoning,
+                  request.json_object, request.tools.dump(), request.schema ? request.schema->dump() : "");
   auto made = find_or_make(key, [&] {
     return tool_grammar(request, [this](std::string_view text) -> std::optional<int32_t> {
       const auto id = tokenizer_.token_id(text);

@@ -62,6 +62,7 @@ Generation::Generation(std::shared_ptr<Exchange> exchange, std::shared_ptr<const
   head_.id = fmt::format("{}-{:016x}", request_.api == Api::chat ? "chatcmpl" : "cmpl", random_number());
   head_.model = ready_->name;
   head_.created = unix_seconds();
+  head_.usage = request_.include_usage;
   prepare_chunks(head_);
 }
 

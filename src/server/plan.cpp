@@ -113,11 +113,25 @@ Expected<std::shared_ptr<const Constraint>> constraint_of(const GenerationReques
                                                           const AnswerSyntax& syntax) {
   Constraints& all = *ready.constraints;
   const bool thought = syntax.begins_reasoning;
+  const bool shaped = request.schema || request.json_object;
+  const bool calls = request.tool_choice == ToolChoice::automatic && shaped;  // or an answer of the schema
   if (!request.grammar.empty()) return all.of_grammar(request.grammar);
-  if (request.schema) return all.of_schema(*request.schema, thought);
-  if (request.json_object) return all.of_json_object(thought);
-  if (request.tool_choice != ToolChoice::required) return std::shared_ptr<const Constraint>();
+  if (request.tool_choice != ToolChoice::required && !calls) {
+    if (request.schema) return all.of_schema(*request.schema, thought);
+    if (request.json_object) return all.of_json_object(thought);
+    return std::shared_ptr<const Constraint>();
+  }
+  if (calls && syntax.tools == ToolFormat::llama) {
+    return fail(
+        ErrorCode::unsupported,
+        "'response_format' and 'tools' are both given, and this model's calls are JSON objects like its answers; "
+        "send one of them, or a 'tool_choice' of \"none\" or \"required\"");
+  }
   ToolGrammarRequest tools;
+  if (calls) {
+    tools.schema = request.schema;
+    tools.json_object = request.json_object;
+  }
   tools.tools = nlohmann::ordered_json::array();
   for (const auto& tool : request.tools) {
     if (request.forced_tool.empty() || tool["function"]["name"] == request.forced_tool) tools.tools.push_back(tool);
@@ -128,6 +142,23 @@ Expected<std::shared_ptr<const Constraint>> constraint_of(const GenerationReques
   return all.of_tools(tools);
 }
 
+/// The template's variables; `reasoning_effort` is one of them where the template has a use for it.
+Expected<nlohmann::ordered_json> variables_of(const GenerationRequest& request, std::string_view source) {
+  constexpr std::string_view kEffort = "reasoning_effort";
+  nlohmann::ordered_json variables = request.template_variables;
+  if (request.reasoning_effort.empty()) return variables;
+  if (source.find(kEffort) == std::string_view::npos) {
+    return fail(ErrorCode::unsupported, "'{}' is \"{}\"; this model's chat template knows no such thing: leave it out",
+                kEffort, request.reasoning_effort);
+  }
+  if (const auto other = variables.find(kEffort); other != variables.end() && *other != request.reasoning_effort) {
+    return fail(ErrorCode::invalid_argument, "'{0}' is \"{1}\" and 'chat_template_kwargs.{0}' is {2}; send one of them",
+                kEffort, request.reasoning_effort, shown(*other));
+  }
+  variables[kEffort] = request.reasoning_effort;
+  return variables;
+}
+
 }  // namespace
 
 Expected<Plan> make_plan(const GenerationRequest& request, const Ready& ready, uint64_t seed) {
@@ -136,9 +167,10 @@ Expected<Plan> make_plan(const GenerationRequest& request, const Ready& ready, u
   std::vector<std::vector<int32_t>> prompts;
   if (request.api == Api::chat) {
     const bool tools = request.tool_choice != ToolChoice::none;
+    COHORT_ASSIGN(const nlohmann::ordered_json variables, variables_of(request, ready.text.chat_template_source));
     COHORT_ASSIGN(const MarkedText rendered,
                   render_messages(ready.text, request.messages, tools ? request.tools : nlohmann::ordered_json::array(),
-                                  request.add_generation_prompt, request.template_variables));
+                                  request.add_generation_prompt, variables));
     const std::string_view source = ready.text.chat_template_source;
     plan.syntax.reasoning = reasons(source);
     if (thinks_in_channels(source)) {

@@ -196,6 +196,33 @@ TEST_F(ConstrainedTest, RequiredToolsAreCalledWithValidArguments) {
   }
 }
 
+TEST_F(ConstrainedTest, AnAnswerOfTheSchemaOrACall) {
+  const json schema{{"type", "object"}, {"properties", {{"ok", {{"type", "boolean"}}}}}, {"required", {"ok"}}};
+  int answers = 0, calls = 0;
+  for (int seed = 0; seed < 30; ++seed) {
+    json request = chat({{"tools", {tool("weather")}}, {"seed", seed}, {"max_tokens", 400}});
+    request["response_format"] = seed % 3 == 0 ? json{{"type", "json_object"}} : schema_format(schema);
+    const json one = server_->post("/v1/chat/completions", request).json()["choices"][0];
+    const json& message = one["message"];
+    if (one["finish_reason"] == "length") continue;
+    if (one["finish_reason"] == "tool_calls") {
+      ++calls;
+      EXPECT_TRUE(message["content"].is_null()) << one;
+      EXPECT_TRUE(
+          json::parse(message["tool_calls"][0]["function"]["arguments"].get<std::string>())["city"].is_string());
+      continue;
+    }
+    ++answers;
+    EXPECT_FALSE(message.contains("tool_calls")) << one;
+    const json value = json::parse(message["content"].get<std::string>());
+    EXPECT_TRUE(value.is_object());
+    if (seed % 3 != 0) {
+      EXPECT_TRUE(value["ok"].is_boolean()) << one;
+    }
+  }
+  EXPECT_GT(answers + calls, 10);
+}
+
 TEST_F(ConstrainedTest, ACallThatIsCutShortLeavesNoPieceOfItsMarkers) {
   json request = chat({{"tools", {tool("weather")}}, {"tool_choice", "required"}, {"seed", 3}});
   for (int tokens = 1; tokens <= 40; ++tokens) {

@@ -1,7 +1,9 @@
 // The answers of a connection: their heads, their chunks, and how they get to the socket.
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <boost/asio/write.hpp>
+#include <ctime>
 #include <iterator>
 
 #include "base/log.h"
@@ -35,9 +37,11 @@ void empty(std::string& buffer) {
 
 std::string Connection::head(int status, std::string_view content_type) const {
   return fmt::format(
-             "HTTP/1.1 {} {}\r\nServer: cohort\r\nContent-Type: {}\r\nX-Content-Type-Options: "
+             "HTTP/1.1 {} {}\r\nServer: cohort\r\nDate: {:%a, %d %b %Y %H:%M:%S} GMT\r\nContent-Type: "
+             "{}\r\nX-Content-Type-Options: "
              "nosniff\r\nX-Request-Id: {}\r\nConnection: {}\r\n",
-             status, reason_of(status), content_type, request_.id, keep_alive_ ? "keep-alive" : "close") +
+             status, reason_of(status), fmt::gmtime(std::time(nullptr)), content_type, request_.id,
+             keep_alive_ ? "keep-alive" : "close") +
          context_.options.extra_headers;
 }
 

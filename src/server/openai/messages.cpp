@@ -153,7 +153,14 @@ Expected<ordered_json> parse_messages(const json& messages, std::string_view pat
       COHORT_ASSIGN(one["tool_calls"], parse_calls(*calls, name + ".tool_calls", ids));
     }
     COHORT_TRY(fields.unsupported("refusal", ""));
+    COHORT_TRY(fields.unsupported("annotations", json::array()));  // what OpenAI's answers have, and ask nothing
+    for (const char* absent : {"audio", "function_call"}) COHORT_TRY(fields.unsupported(absent, nullptr));
     COHORT_TRY(fields.finish());
+    if (one["content"].is_null() && !one.contains("tool_calls") && !one.contains("reasoning_content")) {
+      return fail(ErrorCode::invalid_argument,
+                  "'{}.content' is missing; only an assistant's message with tool_calls or reasoning_content has none",
+                  name);
+    }
     COHORT_TRY(check_tool_fields(one, name, ids));
     out.push_back(std::move(one));
   }

@@ -1,5 +1,8 @@
 #include "server/openai/request.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <array>
 #include <charconv>
 
@@ -184,14 +187,14 @@ Expected<void> refuse_unsupported(Fields& fields, Api api) {
   };
   for (const Refused& r :
        {Refused{"functions", json::array()}, Refused{"function_call", "none"}, Refused{"json_schema", nullptr},
-        Refused{"service_tier", "auto"}, Refused{"reasoning_effort", nullptr},
-        Refused{"modalities", json::array({"text"})}, Refused{"audio", nullptr}, Refused{"prediction", nullptr},
-        Refused{"web_search_options", nullptr}}) {
+        Refused{"service_tier", "auto"}, Refused{"modalities", json::array({"text"})}, Refused{"audio", nullptr},
+        Refused{"prediction", nullptr}, Refused{"web_search_options", nullptr}}) {
     COHORT_TRY(fields.unsupported(r.name, r.neutral));
   }
   if (api == Api::completions) {
     COHORT_TRY(fields.unsupported("echo", false));
     COHORT_TRY(fields.unsupported("suffix", ""));
+    COHORT_TRY(fields.unsupported("reasoning_effort", nullptr));
   }
   return {};
 }
@@ -199,7 +202,8 @@ Expected<void> refuse_unsupported(Fields& fields, Api api) {
 /// What says who asks and how the answer is filed: no token depends on it.
 Expected<void> parse_labels(Fields& fields) {
   std::string text;
-  for (const char* name : {"user", "prompt_cache_key", "safety_identifier"}) COHORT_TRY(fields.string(name, text));
+  for (const char* name : {"user", "prompt_cache_key", "prompt_cache_retention", "safety_identifier"})
+    COHORT_TRY(fields.string(name, text));
   bool store = false;
   COHORT_TRY(fields.boolean("store", store));
   const json* metadata = fields.take("metadata");
@@ -250,6 +254,19 @@ Expected<ordered_json> parse_template_variables(Fields& fields) {
   return ordered_json(*variables);
 }
 
+namespace {
+
+Expected<void> parse_effort(Fields& fields, std::string& effort) {
+  constexpr std::array<std::string_view, 6> kEfforts{"none", "minimal", "low", "medium", "high", "xhigh"};
+  COHORT_TRY(fields.string("reasoning_effort", effort));
+  if (std::ranges::find(kEfforts, effort) != kEfforts.end()) return {};
+  if (effort.empty() && fields.take("reasoning_effort") == nullptr) return {};
+  return fail(ErrorCode::invalid_argument, "'reasoning_effort' is {}; expected one of {}", shown(json(effort)),
+              fmt::join(kEfforts, ", "));
+}
+
+}  // namespace
+
 Expected<GenerationRequest> parse_generation_request(Api api, std::string_view body) {
   COHORT_ASSIGN(const json root, parse_body(body));
   Fields fields(root, "");
@@ -264,6 +281,7 @@ Expected<GenerationRequest> parse_generation_request(Api api, std::string_view b
     COHORT_ASSIGN(request.messages, parse_messages(*messages, "messages"));
     COHORT_TRY(fields.boolean("add_generation_prompt", request.add_generation_prompt));
     COHORT_ASSIGN(request.template_variables, parse_template_variables(fields));
+    COHORT_TRY(parse_effort(fields, request.reasoning_effort));
   }
   COHORT_TRY(parse_sampling(fields, request));
   COHORT_TRY(parse_logprobs(fields, request));

@@ -26,6 +26,7 @@ struct GenerationRequest {
   std::vector<Prompt> prompts;      // completions
   nlohmann::ordered_json messages;  // chat: array of {role, content, ...}; content is a string or null
   nlohmann::ordered_json template_variables = nlohmann::ordered_json::object();  // chat_template_kwargs
+  std::string reasoning_effort;                                                  // empty: not given
   bool add_generation_prompt = true;
   SamplingParams sampling;            // seed is meaningful only when has_seed
   bool has_seed = false;              // absent: the server draws one

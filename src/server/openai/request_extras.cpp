@@ -199,10 +199,9 @@ Expected<void> parse_shape(Fields& fields, std::string_view body, GenerationRequ
   const bool shaped = request.json_object || request.schema;
   if (shaped && !request.grammar.empty())
     return fail(ErrorCode::invalid_argument, "'grammar' and 'response_format' are both given; send one of them");
-  if ((shaped || !request.grammar.empty()) && request.tool_choice != ToolChoice::none) {
+  if (!request.grammar.empty() && request.tool_choice != ToolChoice::none) {
     return fail(ErrorCode::invalid_argument,
-                "'{}' and 'tools' are both given; send one of them, or 'tool_choice': \"none\"",
-                shaped ? "response_format" : "grammar");
+                "'grammar' and 'tools' are both given; send one of them, or 'tool_choice': \"none\"");
   }
   return {};
 }

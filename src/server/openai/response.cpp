@@ -65,6 +65,8 @@ ordered_json completion_logprobs(const std::vector<TokenInfo>& tokens, const tex
     out["token_logprobs"].push_back(info.sample.logprob);
     ordered_json top = ordered_json::object();
     for (const TokenLogprob& t : info.sample.top) top[token_string(piece_of(tokenizer, t.token))] = t.logprob;
+    // OpenAI's have the token that came, too.
+    top.emplace(token_string(piece_of(tokenizer, info.sample.token)), info.sample.logprob);
     out["top_logprobs"].push_back(std::move(top));
     out["text_offset"].push_back(info.text_offset);
   }
@@ -81,11 +83,13 @@ ordered_json head_json(const AnswerHead& head, bool chunk) {
   const char* object = head.api == Api::completions ? "text_completion"
                        : chunk                      ? "chat.completion.chunk"
                                                     : "chat.completion";
-  return {{"id", head.id},
-          {"object", object},
-          {"created", head.created},
-          {"model", head.model},
-          {"system_fingerprint", fingerprint()}};
+  ordered_json out{{"id", head.id},
+                   {"object", object},
+                   {"created", head.created},
+                   {"model", head.model},
+                   {"system_fingerprint", fingerprint()}};
+  if (chunk && head.usage) out["usage"] = nullptr;
+  return out;
 }
 
 ordered_json message_json(const FinishedChoice& c) {

@@ -18,6 +18,7 @@ struct AnswerHead {
   Api api = Api::completions;
   std::string id, model;
   int64_t created = 0;  // Unix seconds
+  bool usage = false;   // the stream ends with the usage, which is null before
   std::string chunk;    // how every chunk of a stream begins, up to its choices; prepare_chunks() writes it
 };
 /// Once, after the other members have been set.

@@ -17,7 +17,7 @@ ordered_json parsed(const std::string& event) {
 
 TEST(TextChunk, IsWhatTheClientsExpect) {
   for (const Api api : {Api::chat, Api::completions}) {
-    AnswerHead head{api, "id-1", "a \"model\" \xc3\xa9", 5, {}};
+    AnswerHead head{api, "id-1", "a \"model\" \xc3\xa9", 5, false, {}};
     prepare_chunks(head);
     const std::string text = "a\nb \"c\" \\ {}% \x01 \xc3\xa9 \xf0\x9f\x98\x80";
     const ordered_json chunk = parsed(text_chunk(head, 3, text));
@@ -35,18 +35,25 @@ TEST(TextChunk, IsWhatTheClientsExpect) {
 }
 
 TEST(TextChunk, BrokenTextIsMended) {
-  AnswerHead head{Api::completions, "id", "m", 0, {}};
+  AnswerHead head{Api::completions, "id", "m", 0, false, {}};
   prepare_chunks(head);
   EXPECT_EQ(parsed(text_chunk(head, 0, "a\xff"))["choices"][0]["text"], "a\xef\xbf\xbd");
 }
 
 TEST(TextChunk, HasTheMembersOfEveryOtherChunk) {
-  AnswerHead head{Api::chat, "id", "m", 0, {}};
-  prepare_chunks(head);
-  ordered_json text = parsed(text_chunk(head, 0, "x"));
-  ordered_json role = parsed(role_chunk(head, 0));
-  text["choices"][0]["delta"] = role["choices"][0]["delta"] = nullptr;
-  EXPECT_EQ(text, role);
+  for (const bool usage : {false, true}) {
+    AnswerHead head{Api::chat, "id", "m", 0, usage, {}};
+    prepare_chunks(head);
+    ordered_json text = parsed(text_chunk(head, 0, "x"));
+    ordered_json role = parsed(role_chunk(head, 0));
+    text["choices"][0]["delta"] = role["choices"][0]["delta"] = nullptr;
+    EXPECT_EQ(text, role);
+    // Null until the last chunk has it, in streams that were asked for it.
+    EXPECT_EQ(text.contains("usage"), usage);
+    const ordered_json last = parsed(usage_chunk(head, {3, 4, 1}));
+    EXPECT_EQ(last["usage"]["total_tokens"], 7);
+    EXPECT_TRUE(last["choices"].empty());
+  }
 }
 
 }  // namespace

@@ -145,14 +145,11 @@ void put_after_reasoning(Grammar& g) {
   g.root = root;
 }
 
-Expected<Grammar> tool_grammar(const ToolGrammarRequest& request, const grammar::FindToken& find_special) {
-  Grammar g;
-  g.root = g.add_rule("root");
-  if (request.format == ToolFormat::gemma) {
-    COHORT_ASSIGN(const Grammar::Id calls, gemma_calls(g, request, find_special));
-    g.define(g.root, calls);
-    return g;
-  }
+namespace {
+
+/// The calls of a format as an expression.
+Expected<Grammar::Id> calls_of(Grammar& g, const ToolGrammarRequest& request, const grammar::FindToken& find_special) {
+  if (request.format == ToolFormat::gemma) return gemma_calls(g, request, find_special);
   COHORT_ASSIGN(const Grammar::Id call, any_call(g, request));
   Grammar::Id body = call;
   if (request.format == ToolFormat::hermes) {
@@ -165,6 +162,23 @@ Expected<Grammar> tool_grammar(const ToolGrammarRequest& request, const grammar:
     const Grammar::Id list = request.several ? g.sequence({call, g.repeat(more, 0, Grammar::kUnbounded)}) : call;
     body = g.sequence({tool_marker(g, "[TOOL_CALLS]", find_special), g.optional(g.literal(" ")), g.literal("["), list,
                        g.literal("]")});
+  }
+  return body;
+}
+
+}  // namespace
+
+Expected<Grammar> tool_grammar(const ToolGrammarRequest& request, const grammar::FindToken& find_special) {
+  Grammar g;
+  g.root = g.add_rule("root");
+  COHORT_ASSIGN(Grammar::Id body, calls_of(g, request, find_special));
+  if (request.schema) {
+    COHORT_ASSIGN(const Grammar::Id answer,
+                  grammar::add_schema(g, *request.schema, "response_format.json_schema.schema"));
+    body = g.choice({body, answer});
+  } else if (request.json_object) {
+    COHORT_ASSIGN(const Grammar::Id answer, grammar::add_schema(g, {{"type", "object"}}, "response_format"));
+    body = g.choice({body, answer});
   }
   g.define(g.root, body);
   if (request.after_reasoning) put_after_reasoning(g);

@@ -39,9 +39,12 @@ struct ToolGrammarRequest {
   ToolFormat format = ToolFormat::hermes;
   bool several = true;           // more than one call
   bool after_reasoning = false;  // the prompt has opened <think>
+  // What the answer may be instead of calls; neither: it must be calls.
+  std::optional<nlohmann::ordered_json> schema;
+  bool json_object = false;
 };
-/// Answers that are calls and nothing else. `find_special` gives the id of a marker that is a special token. Errors:
-/// those of grammar_of_schema.
+/// Answers that are calls, or keep to the request's schema when it has one, and nothing else. `find_special` gives the
+/// id of a marker that is a special token. Errors: those of grammar_of_schema.
 Expected<grammar::Grammar> tool_grammar(const ToolGrammarRequest& request, const grammar::FindToken& find_special);
 
 /// A marker of a format: its special token where it is one (markers that are ordinary tokens are spelled like text).
