@@ -161,6 +161,19 @@ TEST_F(RefusalTest, NothingIsIgnored) {
   expect_refused(kChat, messages({user("a"), said(call), result({{"tool_call_id", "c2"}})}), "messages[2].tool_call_id",
                  "c2");
   expect_refused(kChat, messages({result({{"tool_call_id", "c1"}}), said(call)}), "messages[0].tool_call_id", "c1");
+  for (const char* role : {"user", "system", "assistant"}) {
+    expect_refused(kChat, messages({user("a"), {{"role", role}}}), "messages[1].content", "missing");
+    expect_refused(kChat, messages({user("a"), {{"role", role}, {"content", nullptr}}}), "messages[1].content",
+                   "missing");
+  }
+  // What OpenAI's own answers have is taken back when it says nothing.
+  json answer{{"role", "assistant"}, {"content", "x"}, {"annotations", json::array()}, {"audio", nullptr}};
+  EXPECT_EQ(server_->post(kChat, messages({user("a"), answer, user("b")})).status, 200);
+  answer["annotations"] = {1};
+  expect_refused(kChat, messages({user("a"), answer}), "messages[1].annotations", "not supported");
+  expect_refused(kChat, chat({{"reasoning_effort", "huge"}}), "reasoning_effort", "minimal");
+  expect_refused(kChat, chat({{"reasoning_effort", "low"}}), "reasoning_effort", "chat template");
+  expect_refused(kCompletions, with({{"reasoning_effort", "low"}}), "reasoning_effort", "not supported");
   json asked = user("a");
   asked["tool_calls"] = {call};
   expect_refused(kChat, messages({asked}), "messages[0].tool_calls", "assistant");
