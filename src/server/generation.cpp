@@ -144,6 +144,7 @@ void Generation::push_parts(size_t index, std::vector<AnswerPart> parts) {
 
 /// What they say leaves in one piece.
 void Generation::push_all(size_t index, const std::vector<TokenEvent>& events) {
+  if (done_) return;  // the exchange may have its next request by now
   exchange_->hold();
   if (auto& first = exchange_->notes().first_token; !first) first = std::chrono::steady_clock::now();
   for (const TokenEvent& event : events) push(index, event);
@@ -155,9 +156,12 @@ void Generation::push(size_t index, const TokenEvent& event) {
   Answer& answer = answers_[index];
   if (answer.choice.ended()) return;
   Delta delta = answer.choice.push(event);
-  if (delta.ended && answer.choice.finish_reason() == "error") return fail_with(answer.choice.error());
-  if (answer.choice.ended_early()) ready_->loop->cancel(answer.ticket);
   std::string_view reason = answer.choice.finish_reason();
+  if (reason == "error") {
+    answer.reason = reason;
+    return fail_with(answer.choice.error());
+  }
+  if (answer.choice.ended_early()) ready_->loop->cancel(answer.ticket);
   if (answer.parser) {
     push_parts(index, answer.parser->push(delta.text));
     delta.text.clear();

@@ -56,7 +56,7 @@ std::string ipv6() {
     }
     out += fmt::format("|{}:{}", begin, end);
   }
-  return "(" + out + ")";
+  return fmt::format("({})", out);
 }
 
 /// RFC 1123, up to six labels of up to 40 characters, so that no name has more than 253.
@@ -160,10 +160,10 @@ std::string short_uri(int32_t longest) {
 std::optional<StringFormat> string_format(std::string_view format, int32_t longest) {
   const auto found = std::ranges::find(kFormats, format, &Format::name);
   if (found == kFormats.end()) return std::nullopt;
-  StringFormat out{"^" + found->pattern() + "$", found->shortest, found->longest};
+  StringFormat out{fmt::format("^{}$", found->pattern()), found->shortest, found->longest};
   if (longest < 0 || !(format == "uri" || format == "iri")) return out;
   const std::string limited = short_uri(longest);
-  return limited.empty() ? out : StringFormat{"^" + limited + "$", found->shortest, longest};
+  return limited.empty() ? out : StringFormat{fmt::format("^{}$", limited), found->shortest, longest};
 }
 
 std::string known_formats() {
