@@ -13,6 +13,9 @@ using Id = Grammar::Id;
 
 namespace {
 constexpr size_t kMaxSchemas = 100'000;
+/// More than make_rules() takes, so that a schema is refused before its grammar fills the memory: one schema may add
+/// some thousands.
+constexpr size_t kMaxExpressions = 1'500'000;
 }
 
 std::string_view type_of(const Json& value) {
@@ -55,6 +58,10 @@ tl::unexpected<Error> SchemaCompiler::wrong(std::string_view keyword, const std:
 
 Expected<Id> SchemaCompiler::schema(const Json& s, const std::string& path) {
   if (++count_ > kMaxSchemas) return fail(ErrorCode::capacity, "'{}' has more than {} schemas", path_, kMaxSchemas);
+  if (g_.size() > kMaxExpressions) {
+    return fail(ErrorCode::capacity, "'{}' becomes a grammar of more than {} parts; make it smaller", path,
+                kMaxExpressions);
+  }
   if (s.is_boolean()) return s.get<bool>() ? parts_.value() : g_.choice({});
   if (!s.is_object()) return fail(ErrorCode::invalid_argument, "'{}' must be a schema: an object, true or false", path);
   for (const auto& [keyword, value] : s.items()) {

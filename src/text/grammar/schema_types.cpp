@@ -57,11 +57,16 @@ Expected<Id> SchemaCompiler::string(const Json& s, const std::string& path) {
   if (low > shortest) return unsupported("minLength", path, fmt::format(" beside '{}'", keyword));
   if (high >= 0 && (longest < 0 || high < longest))
     return unsupported("maxLength", path, fmt::format(" beside '{}'", keyword));
+  const auto kept = strings_.find(expression);
+  if (kept != strings_.end()) return g_.rule(kept->second);
   auto inside = string_pattern(g_, parts_, expression);
   if (!inside)
     return fail(inside.error().code, "'{}.{}' is '{}': {}", path, keyword, printable(expression, kShownName),
                 inside.error().message);
-  return parts_.quoted(*inside);
+  const Grammar::Rule rule = g_.add_rule(std::string(keyword));
+  g_.define(rule, parts_.quoted(*inside));
+  strings_.emplace(std::move(expression), rule);
+  return g_.rule(rule);
 }
 
 Expected<NumberBounds> SchemaCompiler::bounds(const Json& s, bool integer, const std::string& path) const {

@@ -214,5 +214,16 @@ TEST(UniqueItems, OfFewValues) {
   EXPECT_FALSE(accepts(many, "[9,0,8,1,7,2,6,3,5,4,9]"));
 }
 
+TEST(UniqueItems, ManyOfThemAreRefusedBeforeTheyFillTheMemory) {
+  Json values = Json::array();
+  for (int i = 0; i < 10; ++i) values.push_back(i);
+  const Json list{{"type", "array"}, {"items", {{"enum", values}}}, {"uniqueItems", true}};
+  Json schema{{"type", "object"}, {"properties", Json::object()}};
+  for (int i = 0; i < 5000; ++i) schema["properties"]["p" + std::to_string(i)] = list;
+  const auto refused = compile(schema);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::capacity) << refused.error().message;
+}
+
 }  // namespace
 }  // namespace cohort::grammar
