@@ -52,7 +52,7 @@ function show(stats, experts) {
   byId("roofline").textContent = ofSteps(() => percent(recent.roofline_ratio));
   byId("pages").max = capacity.pages;
   byId("pages").value = used;
-  byId("pages-text").textContent = `${used} of ${capacity.pages}, ${capacity.reusable_pages} in the prefix cache`;
+  byId("pages-text").textContent = `${used} of ${capacity.pages}, ${capacity.reusable_pages} cached`;
   history.push({rate: stats.tokens_per_second, rows: recent.rows});
   if (history.length > kHistory) history.shift();
   draw();
