@@ -1,5 +1,6 @@
 #include "text/grammar/string_formats.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -219,7 +220,7 @@ TEST(UniqueItems, ManyOfThemAreRefusedBeforeTheyFillTheMemory) {
   for (int i = 0; i < 10; ++i) values.push_back(i);
   const Json list{{"type", "array"}, {"items", {{"enum", values}}}, {"uniqueItems", true}};
   Json schema{{"type", "object"}, {"properties", Json::object()}};
-  for (int i = 0; i < 5000; ++i) schema["properties"]["p" + std::to_string(i)] = list;
+  for (int i = 0; i < 5000; ++i) schema["properties"][fmt::format("p{}", i)] = list;
   const auto refused = compile(schema);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::capacity) << refused.error().message;
