@@ -141,7 +141,7 @@ constexpr std::array kFormats{
 
 /// URIs of at most `longest` characters: each part has its share. Empty where there is no room for one worth writing.
 std::string short_uri(int32_t longest) {
-  constexpr int32_t kLeast = 80, kScheme = 12, kEncoded = 3;
+  constexpr int32_t kLeast = 100, kScheme = 12, kEncoded = 3;
   constexpr int32_t kSigns = 3 + 6 + 1 + 1 + 1;  // "://", a port, "/", "?", "#"
   if (longest < kLeast) return {};
   int32_t left = longest - kScheme - kSigns;

@@ -108,7 +108,7 @@ TEST(StringFormats, LengthsThatAFormatKeepsToAnyway) {
     EXPECT_NE(grammar.error().message.find(word), std::string::npos) << grammar.error().message;
   }
   // URIs become shorter in each of their parts.
-  for (const int longest : {80, 100, 300, 2083}) {
+  for (const int longest : {100, 150, 300, 2083}) {
     const Json schema = with("uri", 1, longest);
     EXPECT_TRUE(accepts(schema, "\"https://example.org/a?b#c\"")) << longest;
     EXPECT_TRUE(accepts(schema, "\"http://[2001:db8:aaaa:bbbb:cccc:dddd:192.168.100.100]/\"")) << longest;
