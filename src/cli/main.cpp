@@ -41,7 +41,7 @@ auto commands(const CLI::App& app) {
 
 /// Flags take a value, too ("--flag=no", or an environment variable's); the parser would throw at one that is none.
 void check_flags(CLI::App& app) {
-  const auto is_flag = [](const CLI::Option* option) { return option->get_type_size_max() == 0; };
+  const auto is_flag = [](const CLI::Option* option) { return option->get_expected_max() == 0; };
   for (CLI::Option* option : app.get_options(is_flag)) option->check(cohort::cli::yes_or_no());
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) check_flags(*command);
 }
