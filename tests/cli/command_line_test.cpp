@@ -81,7 +81,7 @@ TEST(CommandLine, ValuesAreRefusedWithFlagValueAndLimits) {
            {{"bench", "steps", "-m", "x", "-npl", "1,x"}, "--npl: 'x' is no whole number from 1 to 65536"},
            {{"bench", "serve", "--concurrency", "0"}, "--concurrency: '0' is no whole number from 1 to 4096"},
            {{"serve", "-m", "x", "--port", "70000"}, "--port: '70000' is no whole number from 0 to 65535"},
-           {{"serve", "-m", kTiny, "--host", "bogus"}, "--host is 'bogus'; expected an address such as 127.0.0.1"},
+           {{"serve", "-m", kTiny, "--host", "bogus"}, "--host: 'bogus' is no address such as 127.0.0.1"},
            {{"serve", "-m", kTiny, "--port", "0", "-c", "1"}, "the context (-c) is 1; expected at least 2"},
            {{"serve", "-m", kTiny, "--port", "0", "--device", "x"}, "--device: 'x' is none of auto, cpu, cuda"},
            {{"serve", "-m", kTiny, "--api-key", ""}, "--api-key: the value is empty"},

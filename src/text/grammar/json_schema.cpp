@@ -16,7 +16,7 @@ constexpr size_t kMaxSchemas = 100'000;
 /// More than make_rules() takes, so that a schema is refused before its grammar fills the memory: one schema may add
 /// some thousands.
 constexpr size_t kMaxExpressions = 1'500'000;
-}
+}  // namespace
 
 std::string_view type_of(const Json& value) {
   if (value.is_object()) return "object";

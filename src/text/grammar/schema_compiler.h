@@ -102,7 +102,7 @@ class SchemaCompiler {
   JsonParts parts_;
   const Json& root_;
   std::string path_;
-  std::map<const Json*, Grammar::Rule> rules_;  // by what a reference names
+  std::map<const Json*, Grammar::Rule> rules_;    // by what a reference names
   std::map<std::string, Grammar::Rule> strings_;  // by their pattern
   std::deque<Waiting> waiting_;
   std::deque<Json> owned_;
