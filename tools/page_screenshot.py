@@ -73,7 +73,7 @@ def main(url, out):
         page.on("request", lambda r: foreign.append(r.url) if not r.url.startswith(url) else None)
         page.goto(url)
         page.wait_for_selector("body[data-ready=true]", timeout=60000)
-        page.fill("#tokens", "400")
+        page.fill("#tokens", "1500")
         page.evaluate(COUNT_CHANGES, "#cards")
         page.keyboard.press("Control+Enter")
         # Polled from here: the page's own policy forbids the evaluation that wait_for_function does inside of it.
@@ -89,6 +89,7 @@ def main(url, out):
             drawn = ("(() => { const c = document.getElementById('routes');"
                      " return c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some((v) => v > 0); })()")
             wait(page, drawn)
+        time.sleep(1.5)  # a whole second of steps, which the rate is of
         page.screenshot(path=out)
         tokens = page.evaluate("[...document.querySelectorAll('.card footer')]"
                                ".reduce((sum, e) => sum + (parseInt(e.textContent) || 0), 0)")
