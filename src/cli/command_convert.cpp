@@ -94,7 +94,7 @@ void add_convert_command(CLI::App& app, int& exit_code) {
         const TypeInfo* info = find_type(text);
         const auto& types = convert_types();
         if (info != nullptr && std::find(types.begin(), types.end(), info->type) != types.end()) return {};
-        return fmt::format("'{}' is no type that can be converted to; {} are", text, type_names());
+        return fmt::format("'{}' is no type that checkpoints are converted to: {}", text, type_names());
       });
   command->add_option("--jobs", arguments->jobs, "Threads (0: one per core)")
       ->type_name("N")

@@ -75,6 +75,10 @@ void print_start(const server::Server& server, const server::ServerOptions& o) {
     fmt::print("The model's chat template cannot be used: {}\n", ready->text.chat_template_problem);
   const std::string key = o.service.api_key.empty() ? "" : " -H 'Authorization: Bearer KEY'";
   fmt::print("Listening on {}\n", url);
+  if (!server::is_loopback(o.http.host)) {
+    fmt::print("Other machines reach it, too ({}){}\n", o.http.host,
+               o.service.api_key.empty() ? ", and no key is asked for: --api-key sets one" : "");
+  }
   if (ready->text.chat_template && !ready->text.base_model) {
     fmt::print(
         "Try: curl {}/v1/chat/completions{} -H 'Content-Type: application/json' "

@@ -115,9 +115,11 @@ std::string unexpected(const CLI::App& command, const std::string& argument) {
 /// What is wrong with the command line. A bad value is named by what gave it: the parser knows one name of each flag,
 /// and the flag's where an environment variable is meant.
 int exit_with(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& arguments) {
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+  const std::vector<std::string> left = app.remaining(true);
+  // An option that is missing may be one that was misspelt.
+  const bool missing = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr || (missing && !left.empty())) {
     const CLI::App& command = given_command(app);
-    const std::vector<std::string> left = app.remaining(true);
     // The parser leaves the values of an unknown option with it.
     const auto flag = std::ranges::find_if(left, [](const std::string& one) { return one.starts_with('-'); });
     fmt::print(stderr, "{}\n", unexpected(command, flag == left.end() ? left.front() : *flag));
@@ -140,7 +142,9 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", std::string("cohort " COHORT_VERSION ", numerics version ") +
                                         std::to_string(numerics::kNumericsVersion));
   app.require_subcommand(1);
-  app.footer("Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130 ended by Ctrl-C.");
+  app.footer(
+      "Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130 ended by Ctrl-C (a server that was ready drains "
+      "and returns 0).");
   int exit_code = 0;
   cli::explain_bus_errors();
   cli::add_run_command(app, exit_code);

@@ -40,10 +40,10 @@ Expected<int32_t> new_tokens(const Engine& engine, const RunOptions& options, in
   if (options.exact && prompt + options.tokens > context) {
     return fail(
         ErrorCode::invalid_argument,
-        "prompt {}: {} (-n) after {} are {} positions; the context has {}: lower -n to at most {} (0: what fits), "
-        "or raise -c",
+        "prompt {}: {} (-n) after {} are {} positions; the context has {}: lower -n to at most {} (0: what fits); "
+        "{}",
         index + 1, counted(options.tokens, "new token"), counted(prompt, "prompt token"), prompt + options.tokens,
-        context, context - prompt);
+        context, context - prompt, engine.model().longer_context());
   }
   return options.tokens;
 }

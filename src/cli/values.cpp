@@ -29,7 +29,9 @@ bool parse(std::string_view text, T& value) {
 Check whole_number(int64_t low, int64_t high) {
   return [low, high](const std::string& text) -> std::string {
     int64_t value = 0;
-    if (parse(text, value) && value >= low && value <= high) return {};
+    // The parser of flags would read "010" as eight.
+    const bool octal = text.size() > 1 && text[text.starts_with('-') ? 1 : 0] == '0';
+    if (!octal && parse(text, value) && value >= low && value <= high) return {};
     return fmt::format("'{}' is no whole number from {} to {}", printable(text, kShownBytes), low, high);
   };
 }

@@ -229,13 +229,10 @@ Expected<void> Engine::check(const SequenceRequest& request) const {
                 kMaxPriority);
   }
   if (prompt + 1 > impl_->model->context()) {
-    const int32_t trained = impl_->model->config().context;
-    const bool more = impl_->model->context() < trained;
     return fail(ErrorCode::capacity,
-                "the prompt has {}; the context of {} positions leaves room for at most {} ({}shorten the prompt{})",
+                "the prompt has {}; the context of {} positions leaves room for at most {}: shorten it; {}",
                 counted(prompt, "token"), impl_->model->context(), impl_->model->context() - 1,
-                more ? fmt::format("raise it with -c, the model was made for {}; or ", trained) : "",
-                more ? "" : "; the model was made for no more");
+                impl_->model->longer_context());
   }
   const int64_t positions = std::min<int64_t>(prompt + request.max_tokens, impl_->model->context());
   if (pages_for(positions) > impl_->roster->pages().total()) {

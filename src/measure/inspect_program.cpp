@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/counted.h"
 #include "base/memory.h"
 #include "base/result.h"
 #include "engine/backend_choice.h"
@@ -43,9 +44,9 @@ std::string to_text(const RunSummary& s) {
       "one token      {:.2f} G operations, {} of weights read (one stream, attention over the cache not counted)\n",
       s.operations_per_token / 1e9, bytes(static_cast<size_t>(s.bytes_per_token)));
   out += fmt::format(
-      "memory         {} of weights + {} of KV cache ({} streams of {} positions, {} each in {}) = {}; {} are free\n",
-      bytes(s.weight_bytes), bytes(s.kv_bytes), s.streams, s.context, bytes(s.kv_bytes_per_position), s.kv_type,
-      bytes(s.weight_bytes + s.kv_bytes), bytes(s.available));
+      "memory         {} of weights + {} of KV cache ({} of {} positions, {} each in {}) = {}; {} are free\n",
+      bytes(s.weight_bytes), bytes(s.kv_bytes), counted(s.streams, "stream"), s.context, bytes(s.kv_bytes_per_position),
+      s.kv_type, bytes(s.weight_bytes + s.kv_bytes), bytes(s.available));
   out += s.weight_bytes + s.kv_bytes <= s.available
              ? "runs here      yes\n"
              : fmt::format("runs here      {} short of memory: fewer streams (--np), a shorter context (-c)\n",

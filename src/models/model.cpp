@@ -57,4 +57,9 @@ Expected<std::unique_ptr<Model>> Model::load(const std::filesystem::path& path, 
   return model;
 }
 
+std::string Model::longer_context() const {
+  if (context_ >= config().context) return "the model was made for no more positions";
+  return fmt::format("raise -c (the model was made for {})", config().context);
+}
+
 }  // namespace cohort

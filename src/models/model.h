@@ -26,6 +26,8 @@ class Model {
   const Program& program() const { return program_; }
   /// Positions a sequence may have.
   int32_t context() const { return context_; }
+  /// What to say to who needs more positions: "raise -c (the model was made for 4096)", or that no -c gives more.
+  std::string longer_context() const;
   /// Bytes of all matrices of the program.
   size_t weight_bytes() const { return store_->matrix_bytes(); }
 

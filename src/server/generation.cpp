@@ -165,8 +165,10 @@ void Generation::push(size_t index, const TokenEvent& event) {
   if (answer.parser) {
     push_parts(index, answer.parser->push(delta.text));
     delta.text.clear();
-    if (delta.ended) push_parts(index, answer.parser->finish(reason == "length"));
-    if (reason == "stop" && answer.parser->calls() > 0) reason = "tool_calls";
+    // A call that a stop string cut is not complete, and its markers are no text, as at max_tokens.
+    const bool cut = reason == "length" || answer.choice.cut_by_stop();
+    if (delta.ended) push_parts(index, answer.parser->finish(cut));
+    if (reason == "stop" && !cut && answer.parser->calls() > 0) reason = "tool_calls";
   }
   answer.reason = reason;
   if (request_.stream) {

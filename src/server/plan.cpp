@@ -33,18 +33,19 @@ Expected<int32_t> tokens_for(const GenerationRequest& request, int64_t prompt, c
   const int64_t context = engine.model().context();
   if (prompt >= context) {
     return fail(ErrorCode::capacity,
-                "'{}' has {}; the context of {} positions leaves room for at most {}: shorten it, or start the server "
-                "with a larger -c",
-                prompt_field(request.api), counted(prompt, "token"), context, context - 1);
+                "'{}' has {}; the context of {} positions leaves room for at most {}: shorten it; the server's "
+                "operator: {}",
+                prompt_field(request.api), counted(prompt, "token"), context, context - 1,
+                engine.model().longer_context());
   }
   const int64_t room = std::min(context, engine.kv_positions()) - prompt;
   if (request.max_tokens) {
     if (*request.max_tokens > context - prompt) {
       return fail(ErrorCode::capacity,
                   "'max_tokens' of {} and {} are {} positions; the context has {}: lower max_tokens to at most "
-                  "{}, or start the server with a larger -c",
+                  "{}; the server's operator: {}",
                   *request.max_tokens, counted(prompt, "prompt token"), prompt + *request.max_tokens, context,
-                  context - prompt);
+                  context - prompt, engine.model().longer_context());
     }
     return *request.max_tokens;
   }

@@ -68,6 +68,8 @@ TEST(CommandLine, ValuesAreRefusedWithFlagValueAndLimits) {
            {tiny({"--json=2"}), "--json: '2' is none of true"},
            {{"serve", "-m", kTiny, "--no-prefix-cache=7"}, "--no-prefix-cache: '7' is none of true"},
            {{"serve", "-m", kTiny, "--host", "nowhere"}, "--host: 'nowhere' is no address such as 127.0.0.1"},
+           {tiny({"-np", "010"}), "--np: '010' is no whole number from 1 to 65536"},
+           {{"serve", "--mdoel", kTiny}, "there is no option '--mdoel'; did you mean --model?"},
            {tiny({"--threads", "5000"}), "--threads: '5000' is no whole number from 0 to 1024"},
            {tiny({"-c", "-5"}), "-c: '-5' is no whole number from 0 to 67108864"},
            {tiny({"-np", "0"}), "--np: '0' is no whole number from 1 to 65536"},

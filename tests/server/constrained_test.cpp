@@ -240,6 +240,22 @@ TEST_F(ConstrainedTest, ACallThatIsCutShortLeavesNoPieceOfItsMarkers) {
   }
 }
 
+TEST_F(ConstrainedTest, ACallThatAStopStringCutIsNotCalledComplete) {
+  for (const char* stop : {"}", "\"", "name", "tool", "arguments"}) {
+    json request = chat({{"tools", {tool("weather")}}, {"tool_choice", "required"}, {"seed", 4}, {"stop", {stop}}});
+    const json whole = server_->post("/v1/chat/completions", request).json()["choices"][0];
+    EXPECT_EQ(whole["finish_reason"], "stop") << stop << ": " << whole;
+    EXPECT_TRUE(whole["message"]["content"].is_null() || whole["message"]["content"] == "") << stop << ": " << whole;
+    request["stream"] = true;
+    for (const std::string& event : events_of(server_->post("/v1/chat/completions", request).body)) {
+      if (event == "[DONE]") continue;
+      const json choice = json::parse(event)["choices"][0];
+      EXPECT_EQ(choice["delta"].value("content", ""), "") << stop << ": " << event;
+      EXPECT_NE(choice["finish_reason"], "tool_calls") << stop << ": " << event;
+    }
+  }
+}
+
 TEST_F(ConstrainedTest, SpecialTokensInMessagesAreText) {
   const auto tokens = [&](const std::string& text, bool special) {
     return server_->post("/tokenize", {{"content", text}, {"parse_special", special}}).json()["tokens"].size();

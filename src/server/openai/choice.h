@@ -58,6 +58,8 @@ class Choice {
   bool ended() const { return ended_; }
   /// The engine still generates although the answer has ended at a stop string.
   bool ended_early() const { return ended_early_; }
+  /// A stop string ended it, wherever in the answer that was.
+  bool cut_by_stop() const { return stops_.matched(); }
   /// "stop", "length", or "error"; empty before the end.
   std::string_view finish_reason() const { return reason_; }
   const Error& error() const { return error_; }

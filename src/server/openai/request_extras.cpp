@@ -102,9 +102,12 @@ Expected<void> parse_tool_choice(const json& choice, GenerationRequest& request)
     Fields fields(choice, "tool_choice.");
     std::string type;
     COHORT_TRY(fields.string("type", type));
+    if (type != "function")
+      return fail(ErrorCode::invalid_argument, "'tool_choice.type' is {}; only \"function\" is supported",
+                  shown(json(type)));
     const json* function = fields.take("function");
     COHORT_TRY(fields.finish());
-    if (type != "function" || function == nullptr || !function->is_object()) {
+    if (function == nullptr || !function->is_object()) {
       return fail(ErrorCode::invalid_argument,
                   "'tool_choice' must be {{\"type\": \"function\", \"function\": {{\"name\": ...}}}}");
     }

@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kMaxSchemas = 100'000;
 /// More than make_rules() takes, so that a schema is refused before its grammar fills the memory: one schema may add
 /// some thousands.
-constexpr size_t kMaxExpressions = 1'500'000;
+constexpr size_t kMaxExpressions = 150'000;
 }  // namespace
 
 std::string_view type_of(const Json& value) {

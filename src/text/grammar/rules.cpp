@@ -10,7 +10,7 @@
 namespace cohort::grammar {
 namespace {
 
-constexpr size_t kMaxItems = 1'000'000;
+constexpr size_t kMaxItems = 100'000;  // a tenth of a second, and some megabytes, for a grammar that is refused
 /// Rounds of a repetition whose body may be empty: each is looked at without reading anything.
 constexpr int32_t kMaxEmptyRounds = 1000;
 

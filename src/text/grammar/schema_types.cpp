@@ -141,6 +141,8 @@ Expected<Id> SchemaCompiler::number(const Json& s, bool integer, const std::stri
 Expected<std::optional<std::vector<Json>>> SchemaCompiler::finite_values(const Json& s, const std::string& path) const {
   COHORT_ASSIGN(const Json* target, followed(s, path));
   if (!target->is_object()) return std::nullopt;
+  // What stands beside a reference is followed or refused where schemas are made, not here.
+  if (target != &s && s.size() > 1) return std::nullopt;
   std::vector<Json> listed;
   COHORT_ASSIGN(const Types types, types_of(*target, path));
   if (target->contains("enum") && (*target)["enum"].is_array() && !target->contains("const")) {
@@ -158,8 +160,12 @@ Expected<std::optional<std::vector<Json>>> SchemaCompiler::finite_values(const J
       return std::nullopt;
   }
   std::vector<Json> out;
+  std::vector<nlohmann::json> seen;  // objects are equal in whatever order their members are
   for (Json& value : listed) {
-    if (is_of(type_of(value), types) && std::ranges::find(out, value) == out.end()) out.push_back(std::move(value));
+    nlohmann::json plain = value;
+    if (!is_of(type_of(value), types) || std::ranges::find(seen, plain) != seen.end()) continue;
+    seen.push_back(std::move(plain));
+    out.push_back(std::move(value));
   }
   return out;
 }

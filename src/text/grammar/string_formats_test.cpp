@@ -202,6 +202,12 @@ TEST(UniqueItems, OfFewValues) {
                       {"uniqueItems", true}};
   EXPECT_TRUE(accepts(referred, R"(["y","x"])"));
   EXPECT_FALSE(accepts(referred, R"(["y","y"])"));
+  Json beside = referred;  // what stands beside a reference restricts it as well, so that the values are not known
+  beside["items"]["enum"] = {"z"};
+  EXPECT_FALSE(compile(beside));
+  Json same{{"type", "array"}, {"minItems", 2}, {"uniqueItems", true}};
+  same["items"]["enum"] = {Json{{"a", 1}, {"b", 2}}, Json{{"b", 2.0}, {"a", 1}}};
+  EXPECT_FALSE(compile(same));  // one value in two spellings
   // One item, or none, is unique whatever it is.
   EXPECT_TRUE(accepts({{"type", "array"}, {"items", {{"type", "string"}}}, {"maxItems", 1}, {"uniqueItems", true}},
                       R"(["any"])"));
