@@ -189,10 +189,16 @@ Expected<Id> SchemaCompiler::unique_array(const Json& s, int32_t low, int32_t hi
   if (low > high)
     return fail(ErrorCode::invalid_argument, "'{}': minItems {} is more than the {} items that there may be", path, low,
                 high);
+  // Rules, since they stand in half of the sets.
+  const auto named = [&](Id body) {
+    const Grammar::Rule rule = g_.add_rule("unique_part");
+    g_.define(rule, body);
+    return g_.rule(rule);
+  };
   std::vector<Id> spelled;
   for (const Json& value : *values)
-    spelled.push_back(g_.literal(value.dump(-1, ' ', false, Json::error_handler_t::replace)));
-  const Id comma = g_.sequence({g_.literal(","), parts_.space()});
+    spelled.push_back(named(g_.literal(value.dump(-1, ' ', false, Json::error_handler_t::replace))));
+  const Id comma = named(g_.sequence({g_.literal(","), parts_.space()}));
   std::vector<Grammar::Rule> after(size_t{1} << values->size());  // by the set of those that have come
   for (Grammar::Rule& rule : after) rule = g_.add_rule("unique");
   for (size_t set = 0; set < after.size(); ++set) {
