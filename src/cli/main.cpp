@@ -23,6 +23,8 @@
 
 namespace {
 
+constexpr size_t kShownBytes = 80;  // of an argument in a message
+
 /// The field writes some flags of several letters with one dash ("-np 4"); the parser would read those as -n p.
 std::vector<std::string> with_two_dashes(int argc, char** argv) {
   constexpr std::array kFlags{"-np", "-npp", "-ntg", "-npl"};
@@ -64,7 +66,6 @@ std::string unknown_command(const CLI::App& app, std::span<char* const> argument
   for (const CLI::App* command : commands(app)) {
     if (command->get_name() == name) return unknown_command(*command, arguments.subspan(1));
   }
-  constexpr size_t kShownBytes = 80;
   const std::string_view near = cohort::nearest(name, {names.begin(), names.end()});
   return fmt::format("{}: there is no command '{}'; {}the commands are {}", whole_name(app),
                      cohort::printable(name, kShownBytes), near.empty() ? "" : fmt::format("did you mean {}? ", near),
@@ -100,7 +101,6 @@ const CLI::App& given_command(const CLI::App& app) {
 
 /// What to say of the first argument that `command` does not know.
 std::string unexpected(const CLI::App& command, const std::string& argument) {
-  constexpr size_t kShownBytes = 80;
   const std::string shown = cohort::printable(argument, kShownBytes);
   const std::string help = fmt::format("see {} --help", whole_name(command));
   if (!argument.starts_with('-')) return fmt::format("'{}' was not expected here; {}", shown, help);
