@@ -78,7 +78,7 @@ std::string source_of(const CLI::App& app, const std::string& name, const std::v
   for (const CLI::Option* option : app.get_options()) {
     if (!option->check_name(name)) continue;
     for (const std::string& argument : arguments) {
-      const std::string flag = argument.substr(0, argument.find('='));
+      std::string flag = argument.substr(0, argument.find('='));
       if (flag.starts_with('-') && option->check_name(flag)) return flag;
     }
     const std::string& variable = option->get_envname();

@@ -1,13 +1,13 @@
 // AVX2: tiles of the formats of four and more bits (linear_avx2_tile.h), float weights, activations.
+#include "kernels/cpu/activation_block_x86.h"
 #include "kernels/cpu/linear_avx2_tile.h"
 #include "kernels/cpu/linear_lowbit.h"
 
 namespace cohort::cpu {
 namespace {
 
-// --- float weights
-// ---------------------------------------------------------------------------------------------------- Sixteen lanes
-// are two vectors; a tail that does not fill them goes lane by lane.
+// --- float weights ----------------------------------------------------------------------------------------------
+// Sixteen lanes are two vectors; a tail that does not fill them goes lane by lane.
 
 struct F32 {
   static constexpr int64_t kBytes = 4;
@@ -93,13 +93,7 @@ void float_rows(const FloatCall& call) {
   }
 }
 
-// --- activations
-// ------------------------------------------------------------------------------------------------------
-
-COHORT_INLINE int32_t sum_bytes(__m128i v) {
-  const __m128i sums = _mm_sad_epu8(_mm_xor_si128(v, _mm_set1_epi8(-128)), _mm_setzero_si128());
-  return _mm_cvtsi128_si32(sums) + _mm_extract_epi16(sums, 4) - 16 * 128;
-}
+// --- activations ------------------------------------------------------------------------------------------------
 
 COHORT_INLINE __m128i to_bytes(__m256i low, __m256i high) {
   const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
@@ -135,27 +129,7 @@ void quantise(const float* x, int64_t blocks, const ActivationChunk& chunk, int3
       q0 = to_bytes(n[0], n[1]);
       q1 = to_bytes(n[2], n[3]);
     }
-    int8_t* q = chunk.q + at * kBlockValues;
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(q), q0);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(q + 16), q1);
-    if (chunk.transposed != nullptr) {
-      const __m128i order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-      auto* to = reinterpret_cast<__m128i*>(chunk.transposed + at * kBlockValues);
-      _mm_storeu_si128(to, _mm_shuffle_epi8(q0, order));
-      _mm_storeu_si128(to + 1, _mm_shuffle_epi8(q1, order));
-    }
-    if (chunk.strided != nullptr) {
-      // Pairs of values 8 apart, then fours of them.
-      const __m128i low = _mm_unpacklo_epi8(q0, _mm_srli_si128(q0, 8)),
-                    high = _mm_unpacklo_epi8(q1, _mm_srli_si128(q1, 8));
-      auto* to = reinterpret_cast<__m128i*>(chunk.strided + at * kBlockValues);
-      _mm_storeu_si128(to, _mm_unpacklo_epi16(low, high));
-      _mm_storeu_si128(to + 1, _mm_unpackhi_epi16(low, high));
-    }
-    chunk.d[at] = d;
-    const int32_t low = sum_bytes(q0), high = sum_bytes(q1);
-    const int32_t part[3] = {low + high, low, high};
-    chunk.store_sums(at, part);
+    store_block(chunk, at, d, q0, q1);
   }
 }
 

@@ -10,14 +10,13 @@
 
 #include <immintrin.h>
 
+#include "kernels/cpu/inline.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/tile_prefetch.h"
 
 // As in linear_avx512.cpp: nothing that the linker could merge with other files' functions.
 namespace cohort::cpu {
 namespace {
-
-#define COHORT_INLINE inline __attribute__((always_inline))
 
 constexpr int kHalves = 2;  // of 8 outputs
 

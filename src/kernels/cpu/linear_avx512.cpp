@@ -1,4 +1,5 @@
 // AVX-512 VNNI: tiles of the formats of four and more bits (linear_avx512_tile.h), float weights, activations.
+#include "kernels/cpu/activation_block_x86.h"
 #include "kernels/cpu/linear_avx512_tile.h"
 #include "kernels/cpu/linear_lowbit.h"
 
@@ -116,12 +117,6 @@ void float_rows(const FloatCall& call) {
 
 // --- activations ------------------------------------------------------------------------------------------------
 
-COHORT_INLINE int32_t sum_bytes(__m128i v) {
-  // Biased to unsigned for the sum of absolute differences with zero.
-  const __m128i sums = _mm_sad_epu8(_mm_xor_si128(v, _mm_set1_epi8(-128)), _mm_setzero_si128());
-  return _mm_cvtsi128_si32(sums) + _mm_extract_epi16(sums, 4) - 16 * 128;
-}
-
 void quantise(const float* x, int64_t blocks, const ActivationChunk& chunk, int32_t row) {
   const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
   for (int64_t b = 0; b < blocks; ++b, x += kBlockValues) {
@@ -146,27 +141,7 @@ void quantise(const float* x, int64_t blocks, const ActivationChunk& chunk, int3
       q0 = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(v0, inverse)));
       q1 = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(v1, inverse)));
     }
-    int8_t* q = chunk.q + at * kBlockValues;
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(q), q0);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(q + 16), q1);
-    if (chunk.transposed != nullptr) {
-      const __m128i order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-      auto* to = reinterpret_cast<__m128i*>(chunk.transposed + at * kBlockValues);
-      _mm_storeu_si128(to, _mm_shuffle_epi8(q0, order));
-      _mm_storeu_si128(to + 1, _mm_shuffle_epi8(q1, order));
-    }
-    if (chunk.strided != nullptr) {
-      // Pairs of values 8 apart, then fours of them.
-      const __m128i low = _mm_unpacklo_epi8(q0, _mm_srli_si128(q0, 8)),
-                    high = _mm_unpacklo_epi8(q1, _mm_srli_si128(q1, 8));
-      auto* to = reinterpret_cast<__m128i*>(chunk.strided + at * kBlockValues);
-      _mm_storeu_si128(to, _mm_unpacklo_epi16(low, high));
-      _mm_storeu_si128(to + 1, _mm_unpackhi_epi16(low, high));
-    }
-    chunk.d[at] = d;
-    const int32_t low = sum_bytes(q0), high = sum_bytes(q1);
-    const int32_t part[3] = {low + high, low, high};
-    chunk.store_sums(at, part);
+    store_block(chunk, at, d, q0, q1);
   }
 }
 

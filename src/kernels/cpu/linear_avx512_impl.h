@@ -5,12 +5,11 @@
 
 #include <immintrin.h>
 
+#include "kernels/cpu/inline.h"
 #include "kernels/cpu/kernels.h"
 
 namespace cohort::cpu {
 namespace {
-
-#define COHORT_INLINE inline __attribute__((always_inline))
 
 COHORT_INLINE __m512 load_half(const std::byte* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));

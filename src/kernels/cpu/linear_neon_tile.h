@@ -7,13 +7,12 @@
 
 #include <arm_neon.h>
 
+#include "kernels/cpu/inline.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/tile_prefetch.h"
 
 namespace cohort::cpu {
 namespace {
-
-#define COHORT_INLINE inline __attribute__((always_inline))
 
 constexpr int kQuarters = 4;  // of 4 outputs
 
