@@ -56,7 +56,8 @@ AttentionCall make_attention_call(const op::Attend& attend, const Batch& batch, 
           stride,
           q,
           out,
-          shared};
+          shared,
+          false};
 }
 
 bool AttentionPlan::fits(const op::Attend& attend) const {

@@ -39,6 +39,9 @@ struct AttentionCall {
   const float* q;      // [rows, heads * head_dim]
   float* out;          // [rows, heads * head_dim]
   float* shared;       // [AttentionPlan::shared_floats()]
+  /// What small jobs prefetch: all of the next job, else their own next page. It pays where jobs are many, because
+  /// nobody fetches those of a thread's first one.
+  bool far_ahead = false;
 };
 
 AttentionCall make_attention_call(const op::Attend& attend, const Batch& batch, KvCache& cache, const float* q,
@@ -50,8 +53,8 @@ struct AttentionKernels {
   /// kv_heads * head_dim]. Rows may be appended by different threads.
   void (*append)(const AttentionCall& call, const SequenceRows& sequence, int32_t first, int32_t rows, const float* k,
                  const float* v);
-  /// next: the job that this thread probably takes after it, or null: its front is prefetched meanwhile. scratch:
-  /// [AttentionPlan::scratch_floats()] of the running thread, 64-byte aligned.
+  /// next: the job that this thread probably takes after it, or null: its front, or all of it, is prefetched meanwhile.
+  /// scratch: [AttentionPlan::scratch_floats()] of the running thread, 64-byte aligned.
   void (*run)(const AttentionCall& call, const AttentionJob& job, const AttentionJob* next, float* scratch);
   void (*merge)(const AttentionCall& call, const AttentionJob& merge);
 };

@@ -79,9 +79,34 @@ struct AttentionBlocks {
       return reinterpret_cast<const T*>(call.values + page_offset(position)) +
              (job.kv_head * kPagePositions + position % kPagePositions) * head_dim;
     }
+    // Small jobs of a list of many prefetch the next job instead of their own next page: page by page, K during K and V
+    // during V. What is in flight then outlasts the softmax between the two.
+    bool far_ahead() const {
+      const int64_t positions = most(job.splits, next == nullptr ? 0 : next->splits) * kSplitPositions;
+      constexpr int64_t kSmall = int64_t{128} << 10;  // K and V of 256 positions and 128 dimensions in f16
+      return call.far_ahead && 2 * positions * head_dim * static_cast<int64_t>(sizeof(T)) <= kSmall;
+    }
+    // Of the next job: the page that is as far from its first one as `page` is from this job's, or null. `half`: keys
+    // or values of the layer.
+    const T* next_job_page(const std::byte* half, int64_t page) const {
+      if (next == nullptr) return nullptr;
+      const SequenceRows& other = call.sequences[next->sequence];
+      const int64_t first = most(visible().lo, int64_t{job.first_split} * kSplitPositions) / kPagePositions;
+      const int64_t index = next_job_first_page() + page / kPagePositions - first;
+      if (index * kPagePositions >= other.first_position + next->first_row + next->rows) return nullptr;
+      return reinterpret_cast<const T*>(half + static_cast<size_t>(other.pages.data()[index]) * call.page_stride) +
+             next->kv_head * head_dim * kPagePositions;
+    }
+    int64_t next_job_first_page() const {
+      const SequenceRows& other = call.sequences[next->sequence];
+      const int64_t seen = other.first_position + next->first_row + 1;
+      const int64_t begin = call.attend.window > 0 ? most(0, seen - call.attend.window) : 0;
+      return most(begin, int64_t{next->first_split} * kSplitPositions) / kPagePositions;
+    }
     // What is read after V of the page at `page`: the next V of the split, then K of the next split, then that of the
     // next job.
     const T* after_values(int64_t page, Range split) const {
+      if (far_ahead()) return next_job_page(call.values, page);
       const int64_t later = page + kPagePositions;
       if (later < split.hi) return page_values(later);
       if (later < visible().hi && later / kSplitPositions < job.first_split + job.splits) return page_keys(later);
@@ -90,14 +115,16 @@ struct AttentionBlocks {
     const T* next_job_keys() const {
       if (next == nullptr) return nullptr;
       const SequenceRows& other = call.sequences[next->sequence];
-      const int64_t seen = other.first_position + next->first_row + 1;
-      const int64_t begin = call.attend.window > 0 ? most(0, seen - call.attend.window) : 0;
-      const int64_t page = most(begin, next->first_split * kSplitPositions) / kPagePositions;
+      const auto page = static_cast<size_t>(next_job_first_page());
       const std::byte* keys = call.keys + static_cast<size_t>(other.pages.data()[page]) * call.page_stride;
       return reinterpret_cast<const T*>(keys) + next->kv_head * head_dim * kPagePositions;
     }
-    // What is read after K of the page at `page`: the next K of the split, then V of its first page.
+    // What is read after K of the page at `page`: the next K of the split, then V of its first page. Never null.
     const T* after_keys(int64_t page, Range split) const {
+      if (far_ahead()) {
+        const T* other = next_job_page(call.keys, page);
+        return other != nullptr ? other : page_keys(page);
+      }
       const bool more = page + kPagePositions < split.hi;
       return more ? page_keys(page + kPagePositions) : page_values(split.lo / kPagePositions * kPagePositions);
     }

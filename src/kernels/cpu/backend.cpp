@@ -10,6 +10,7 @@
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/experts.h"
 #include "kernels/cpu/linear_stage.h"
+#include "kernels/cpu/owned_jobs.h"
 #include "kernels/cpu/plan.h"
 #include "kernels/cpu/row_items.h"
 #include "kernels/cpu/step_clock.h"
@@ -38,6 +39,7 @@ class Executor final : public CpuBackend {
         attention_(attention_kernels(options.isa)),
         experts_(linear_, elementwise_, threads),
         linears_(linear_, elementwise_, threads),
+        attention_jobs_(threads),
         thread_scratch_(static_cast<size_t>(threads)),
         clock_(program, threads) {
     experts_.set_tuning(options.tuning);
@@ -196,18 +198,21 @@ class Executor final : public CpuBackend {
     const auto& attend = std::get<op::Attend>(stage.op->action);
     const AttentionPlan& plan = attention_plan(attend);
     const size_t shared = plan.shared_floats(), scratch = plan.scratch_floats();
-    const auto call = make_attention_call(attend, values_.batch(), cache_, values_.floats(stage.op->inputs[0], 0),
-                                          values_.floats(stage.op->output, 0), shared_.reserve(shared));
+    auto call = make_attention_call(attend, values_.batch(), cache_, values_.floats(stage.op->inputs[0], 0),
+                                    values_.floats(stage.op->output, 0), shared_.reserve(shared));
+    const auto jobs = plan.jobs();
+    call.far_ahead = jobs.size() >= kManyJobs * static_cast<size_t>(team_.size());
+    attention_jobs_.begin(static_cast<int64_t>(jobs.size()),
+                          [&](int64_t job) { return double{jobs[static_cast<size_t>(job)].cost}; });
     for (FloatBuffer& buffer : thread_scratch_) buffer.reserve(scratch);
     clock_.add_serial(start);
     const auto op_of = [&](int64_t) { return stage.op; };
     clock_.run_jobs(
-        team_, static_cast<int64_t>(plan.jobs().size()),
-        [&](int64_t index, int thread) {
-          // The job that this thread will probably take next.
-          const auto following = static_cast<size_t>(index + team_.size());
-          attention_.run(call, plan.jobs()[static_cast<size_t>(index)],
-                         following < plan.jobs().size() ? &plan.jobs()[following] : nullptr,
+        team_, static_cast<int64_t>(jobs.size()),
+        [&](int64_t, int thread) {
+          int64_t next = -1;
+          const int64_t job = attention_jobs_.take(thread, next);
+          attention_.run(call, jobs[static_cast<size_t>(job)], next >= 0 ? &jobs[static_cast<size_t>(next)] : nullptr,
                          thread_scratch_[static_cast<size_t>(thread)].data());
         },
         op_of);
@@ -222,6 +227,9 @@ class Executor final : public CpuBackend {
     const auto page = static_cast<double>(2 * KvCache::half_page(cache_.type(), attend.kv_heads, attend.head_dim));
     count_bytes(stage.op, positions * page / kPagePositions);
   }
+
+  /// So many jobs of attention for each thread are many (AttentionCall::far_ahead).
+  static constexpr size_t kManyJobs = 16;
 
   const AttentionPlan& attention_plan(const op::Attend& attend) {
     for (const AttentionPlan& plan : attention_plans_) {
@@ -284,6 +292,7 @@ class Executor final : public CpuBackend {
   StepValues values_;
   LinearStage linears_;
   std::vector<AttentionPlan> attention_plans_;
+  OwnedJobs attention_jobs_;
   FloatBuffer shared_;
   std::vector<FloatBuffer> thread_scratch_;
 

@@ -169,6 +169,17 @@ constexpr void add_grids(TileKernel* entries, std::integer_sequence<int, kIndex.
   ((entries[kIndex] = grid_tile<kIndex>), ...);
 }
 
+/// Nibbles are cut out by GFNI where it exists.
+template <int kIndex>
+void wide_tile(const TileCall& call) {
+  (has_avx512_vbmi() ? kAvx512GfniTiles : kAvx512PlainTiles)[kIndex](call);
+}
+
+template <int... kIndex>
+constexpr void add_wide(TileKernel* entries, std::integer_sequence<int, kIndex...>) {
+  ((entries[kIndex] = wide_tile<kIndex>), ...);
+}
+
 /// Codes of two bits are cut out by GFNI where it exists.
 template <int kIndex>
 void two_bit_tile(const TileCall& call) {
@@ -197,14 +208,8 @@ void decode_fp8(const std::byte* from, int64_t blocks, float* out) {
 }
 
 constexpr LinearKernels make_kernels() {
-  LinearKernels kernels{
-      {tile_all<Nibbles, One<kNeg8>>, tile_all<Nibbles, OneMin>, tile_all<FiveBits, One<kNeg16>>,
-       tile_all<FiveBits, OneMin>, tile_all<Bytes, One<kNeg128>>, tile_all<Nibbles, KMin>, tile_all<FiveBits, KMin>,
-       tile_all<SixBits, KSixteen<kNeg32Low, kNeg32High>>, tile_all<Bytes, Affine>},
-      float_rows,
-      quantise,
-      combine,
-      decode_fp8};
+  LinearKernels kernels{{}, float_rows, quantise, combine, decode_fp8};
+  add_wide(kernels.tile, std::make_integer_sequence<int, kWideLayouts>());
   forward_to<kAvx512LowbitTiles>(kernels.tile + kFirstLowbit, std::make_integer_sequence<int, kLowbitLayouts>());
   add_two_bits(kernels.tile + kFirstTwoBit, std::make_integer_sequence<int, kTwoBitLayouts>());
   add_grids(kernels.tile + kFirstGrid, std::make_integer_sequence<int, kGridLayouts>());
@@ -212,6 +217,13 @@ constexpr LinearKernels make_kernels() {
 }
 
 }  // namespace
+
+constinit const TileKernel kAvx512PlainTiles[kWideLayouts] = {
+    tile_all<Nibbles, One<kNeg8>>,   tile_all<Nibbles, OneMin>,
+    tile_all<FiveBits, One<kNeg16>>, tile_all<FiveBits, OneMin>,
+    tile_all<Bytes, One<kNeg128>>,   tile_all<Nibbles, KMin>,
+    tile_all<FiveBits, KMin>,        tile_all<SixBits, KSixteen<kNeg32Low, kNeg32High>>,
+    tile_all<Bytes, Affine>};
 
 constinit const LinearKernels kAvx512Kernels = make_kernels();
 

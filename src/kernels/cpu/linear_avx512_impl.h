@@ -52,7 +52,12 @@ struct Nibbles {
     for (int i = 0; i < 4; ++i) {
       const __m512i v = load_bytes(p + 64 * i);
       w[i] = _mm512_and_si512(v, low);
+#ifdef __GFNI__
+      // A product with a matrix of bits that moves the upper four down and drops the others.
+      w[i + 4] = _mm512_gf2p8affine_epi64_epi8(v, _mm512_set1_epi64(0x1020408000000000), 0);
+#else
       w[i + 4] = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
+#endif
     }
   }
 };
@@ -98,10 +103,11 @@ struct Bytes {
 };
 
 // --- scales -----------------------------------------------------------------------------------------------------
-// load() once a block, after open() once in kPeriod blocks; finish() adds a row's exact dot products to its
-// accumulator. kHalves: the dot products of values 0-15 and 16-31 come separately. kStart, kStartHigh: the sums that
-// take the bias of the codes out, or kNoSum. `at` indexes d and the sums of the row: block * rows + row. kReal: the dot
-// products are the bits of floats that are too large by kRealOffset, else they are plain integers.
+// kBytes: of a block's scales. load() once a block, after open() once in kPeriod blocks; finish() adds a row's exact
+// dot products to its accumulator. kHalves: the dot products of values 0-15 and 16-31 come separately. kStart,
+// kStartHigh: the sums that take the bias of the codes out, or kNoSum. `at` indexes d and the sums of the row: block *
+// rows + row. kReal: the dot products are the bits of floats that are too large by kRealOffset, else they are plain
+// integers.
 
 inline constexpr auto kNoSum = static_cast<SumKind>(kSumKinds);
 
@@ -130,6 +136,7 @@ template <SumKind kBias, int kShift = 0>
 struct One {
   static constexpr bool kHalves = false;
   static constexpr SumKind kStart = kBias, kStartHigh = kNoSum;
+  static constexpr int64_t kBytes = 32 >> kShift;
   static constexpr int64_t kPeriod = int64_t{1} << kShift;
   __m512 d;
   COHORT_INLINE void open(const std::byte* scales, int64_t part) { d = load_half(scales + 32 * part); }
@@ -142,6 +149,7 @@ struct One {
 
 struct OneMin {
   static constexpr bool kHalves = false;
+  static constexpr int64_t kBytes = 64;
   static constexpr SumKind kStart = kNoSum, kStartHigh = kNoSum;
   static constexpr int64_t kPeriod = 1;
   __m512 d, m;
@@ -160,6 +168,7 @@ struct OneMin {
 
 struct KMin {
   static constexpr bool kHalves = false;
+  static constexpr int64_t kBytes = 40;
   static constexpr SumKind kStart = kNoSum, kStartHigh = kNoSum;
   static constexpr int64_t kPeriod = 8;
   __m512 d, dmin, m;
@@ -199,6 +208,7 @@ struct TwoScales {
 
 template <SumKind kLow, SumKind kHigh>
 struct KSixteen : TwoScales<kLow, kHigh> {
+  static constexpr int64_t kBytes = 36;
   COHORT_INLINE void open(const std::byte* scales, int64_t super) { this->d = load_half(scales + 288 * super); }
   COHORT_INLINE void load(const std::byte* scales, int64_t block) {
     const std::byte* super = scales + 288 * (block / 8);
@@ -209,6 +219,7 @@ struct KSixteen : TwoScales<kLow, kHigh> {
 
 struct Affine {
   static constexpr bool kHalves = false;
+  static constexpr int64_t kBytes = 128;
   static constexpr SumKind kStart = kNeg128, kStartHigh = kNoSum;
   static constexpr int64_t kPeriod = 1;
   __m512 d, m;

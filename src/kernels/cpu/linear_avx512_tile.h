@@ -106,6 +106,16 @@ constexpr int prefetch_hint() {
   return Quants::kBytes >= 256 ? 2 : 3;
 }
 
+/// Lines that a block and its scales touch, or 0 where scales do not say their size.
+template <class Quants, class Scales>
+constexpr int block_lines() {
+  if constexpr (requires { Scales::kBytes; }) {
+    return (Quants::kBytes + Scales::kBytes + 63) / 64;
+  } else {
+    return 0;
+  }
+}
+
 /// A chunk of kRows rows.
 template <class Quants, class Scales, int kRows>
 void tile_rows(const TileCall& call) {
@@ -116,7 +126,7 @@ void tile_rows(const TileCall& call) {
   const int32_t per_segment = shape.blocks / shape.segments;
   // Finished segments wait here for their neighbour, as the carries of a binary counter.
   __m512 waiting[6][kRows];
-  TilePrefetcher<prefetch_hint<Quants>()> prefetcher(call);
+  TilePrefetcher<prefetch_hint<Quants>(), block_lines<Quants, Scales>()> prefetcher(call);
   const Quants decoder;
   Scales s;
   const int8_t* activations = activations_for<Quants>(x);

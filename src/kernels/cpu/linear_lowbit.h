@@ -9,6 +9,10 @@ namespace cohort::cpu {
 
 using TileKernel = void (*)(const TileCall& call);
 
+/// By layout, those before kFirstLowbit. GFNI decodes nibbles with fewer instructions (has_avx512_vbmi()); processors
+/// without it take the plain ones.
+inline constexpr int kWideLayouts = kFirstLowbit;
+extern const TileKernel kAvx512PlainTiles[kWideLayouts], kAvx512GfniTiles[kWideLayouts];
 /// By layout, from kFirstLowbit on.
 extern const TileKernel kAvx512LowbitTiles[kLowbitLayouts], kAvx2LowbitTiles[kLowbitLayouts];
 extern const TileKernel kNeonLowbitTiles[kLowbitLayouts];

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/linear_lowbit.h"
 #include "kernels/cpu/test_weights.h"
 #include "kernels/reference/ops.h"
 
@@ -58,7 +59,16 @@ void expect_reference_bits(const Weight& weight) {
     reference::linear_row(weight, 0, nullptr, ActivationMode::canonical, x.data() + r * cols,
                           expected.data() + r * outputs);
   }
+  const auto layout = static_cast<size_t>(packed.weight.shape.layout);
+  std::vector<std::pair<Isa, TileKernel>> candidates;
   for (Isa isa : available_isas()) {
+    candidates.emplace_back(isa, linear_kernels(isa).tile[layout]);
+#if defined(__x86_64__)
+    // What processors without GFNI run.
+    if (isa == Isa::avx512 && layout < kWideLayouts) candidates.emplace_back(isa, kAvx512PlainTiles[layout]);
+#endif
+  }
+  for (const auto& [isa, tile] : candidates) {
     const LinearKernels& kernels = linear_kernels(isa);
     for (int32_t rows = 1; rows <= kMaxRows; rows += isa == Isa::scalar || cols > 1000 ? 5 : 1) {
       ActivationBuffer buffer;
@@ -78,7 +88,7 @@ void expect_reference_bits(const Weight& weight) {
         call.next = rows <= 8 ? next : nullptr;
         call.ahead = rows <= 8 ? nullptr : next;
         call.ahead_bytes = call.ahead != nullptr ? packed.weight.shape.tile_bytes : 0;
-        kernels.tile[static_cast<int>(packed.weight.shape.layout)](call);
+        tile(call);
       }
       for (size_t i = 0; i < out.size(); ++i) {
         ASSERT_EQ(bits_of(out[i]), bits_of(expected[i]))
