@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/bytes.h"
 #include "base/result.h"
 #include "measure/token_windows.h"
 
@@ -16,13 +17,6 @@ constexpr size_t kHeaderBytes = 8 + 3 * sizeof(int32_t);
 constexpr float kDepth = 16;     // nats below the largest that are kept
 constexpr float kCodes = 65535;  // steps between lowest and largest
 constexpr int32_t kMostContext = 1 << 26, kMostVocabulary = 1 << 26;
-
-template <class T>
-T load(const std::byte* from) {
-  T value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
-}
 
 }  // namespace
 

@@ -9,6 +9,7 @@
 #include <limits>
 #include <thread>
 
+#include "base/bytes.h"
 #include "base/file_maps.h"
 #include "base/result.h"
 #include "models/packed_source.h"
@@ -23,11 +24,6 @@ using safetensors::DType;
 using safetensors::TensorInfo;
 
 constexpr int64_t kBlock = 32;
-
-template <class T>
-void store(std::byte* to, T value) {
-  std::memcpy(to, &value, sizeof value);
-}
 
 bool exact_half(float value) {
   return f16_to_f32(f32_to_f16(value)) == value;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/bytes.h"
 #include "kernels/cpu/layout_k.h"
 #include "kernels/cpu/layout_lowbit.h"
 #include "numerics/reduce.h"
@@ -15,17 +16,6 @@ namespace cohort::cpu {
 namespace {
 
 constexpr int32_t kSuperBlocks = 8;  // 32-blocks in a block of 256
-
-template <class T>
-void store(std::byte* to, T value) {
-  std::memcpy(to, &value, sizeof value);
-}
-template <class T>
-T load(const std::byte* from) {
-  T value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
-}
 
 uint16_t half_of(float exact) {
   return f32_to_f16(exact);

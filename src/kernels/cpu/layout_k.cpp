@@ -2,20 +2,14 @@
 
 #include <cstring>
 
+#include "base/bytes.h"
+
 namespace cohort::cpu {
 namespace {
 
 constexpr int64_t kSuperBlocks = 8;  // 32-blocks in a block of 256
 constexpr uint32_t kNibbles = 0x0f0f0f0f;
 
-uint32_t word(const std::byte* from) {
-  uint32_t value = 0;
-  std::memcpy(&value, from, sizeof value);
-  return value;
-}
-void put(std::byte* to, uint32_t value) {
-  std::memcpy(to, &value, sizeof value);
-}
 int at(const std::byte* bytes, int64_t i) {
   return static_cast<int>(bytes[i]);
 }
@@ -45,9 +39,9 @@ void pack_k_nibbles(const std::byte* nibbles, int64_t b, std::byte* to) {
   const std::byte* from = nibbles + b / 2 * 32;
   const int64_t shift = b % 2 * 4;
   for (int64_t i = 0; i < 4; ++i) {
-    const uint32_t low = (word(from + 4 * i) >> shift) & kNibbles;
-    const uint32_t high = (word(from + 16 + 4 * i) >> shift) & kNibbles;
-    put(to + 64 * i, low | high << 4);
+    const uint32_t low = (load<uint32_t>(from + 4 * i) >> shift) & kNibbles;
+    const uint32_t high = (load<uint32_t>(from + 16 + 4 * i) >> shift) & kNibbles;
+    store<uint32_t>(to + 64 * i, low | high << 4);
   }
 }
 
@@ -63,7 +57,7 @@ void pack_q5_k(const std::byte* block, int32_t lane, std::byte* scales, std::byt
     pack_k_nibbles(block + 48, b, to + 4 * lane);
     for (int64_t i = 0; i < 8; ++i) {
       // Bit b of each of four bytes, side by side.
-      const uint32_t bits = (word(block + 16 + 4 * i) >> b) & 0x01010101;
+      const uint32_t bits = (load<uint32_t>(block + 16 + 4 * i) >> b) & 0x01010101;
       const uint64_t four = (bits | bits >> 7 | bits >> 14 | bits >> 21) & 15;
       uint64_t mask = 0;
       std::memcpy(&mask, to + 256 + 8 * i, sizeof mask);
@@ -83,16 +77,16 @@ void pack_q6_k(const std::byte* block, int32_t lane, std::byte* scales, std::byt
     const std::byte* twos = block + 128 + b / 4 * 32;
     std::byte* to = quants + b * 384 + 4 * lane;
     for (int64_t i = 0; i < 4; ++i) {
-      const uint32_t low = (word(nibbles + 4 * i) >> (quarter / 2 * 4)) & kNibbles;
-      const uint32_t high = (word(nibbles + 16 + 4 * i) >> (quarter / 2 * 4)) & kNibbles;
-      put(to + 64 * i, low | high << 4);
+      const uint32_t low = (load<uint32_t>(nibbles + 4 * i) >> (quarter / 2 * 4)) & kNibbles;
+      const uint32_t high = (load<uint32_t>(nibbles + 16 + 4 * i) >> (quarter / 2 * 4)) & kNibbles;
+      store<uint32_t>(to + 64 * i, low | high << 4);
     }
     for (int64_t half = 0; half < 2; ++half) {
       uint32_t packed = 0;
       for (int64_t i = 0; i < 4; ++i) {
-        packed |= ((word(twos + 16 * half + 4 * i) >> (2 * quarter)) & 0x03030303) << (2 * i);
+        packed |= ((load<uint32_t>(twos + 16 * half + 4 * i) >> (2 * quarter)) & 0x03030303) << (2 * i);
       }
-      put(to + 256 + 64 * half, packed);
+      store<uint32_t>(to + 256 + 64 * half, packed);
     }
   }
 }

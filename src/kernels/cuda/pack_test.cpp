@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 
+#include "base/bytes.h"
 #include "base/rng.h"
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/plans.h"
@@ -16,13 +16,6 @@ namespace {
 
 constexpr TensorType kTypes[] = {TensorType::q4_0, TensorType::q8_0, TensorType::q4_k,   TensorType::q6_k,
                                  TensorType::q5_1, TensorType::q2_k, TensorType::iq4_xs, TensorType::nvfp4};
-
-template <class T>
-T load(const std::byte* at) {
-  T value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
 
 /// Value k of row `row` of block b of a packed tile, as scale * code + offset, in double.
 double read_back(Format format, const std::byte* tile, int b, int row, int k) {
