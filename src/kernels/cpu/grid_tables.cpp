@@ -3,6 +3,7 @@
 #include <array>
 #include <memory>
 
+#include "kernels/cpu/grid_numbers.h"
 #include "kernels/cpu/layout_lowbit.h"
 #include "quant/tables/grids.h"
 
@@ -28,6 +29,19 @@ constexpr int kOddMagnitudes[8] = {1, 3, 5, 7, 9, 11, 13, 15};
 uint8_t value_at(int six_bits, int at, int bits, int sign, int bias, const int* magnitudes) {
   const int magnitude = magnitudes[(six_bits >> at) & ((1 << bits) - 1)];
   return static_cast<uint8_t>(((six_bits >> sign) & 1) != 0 ? bias - magnitude : bias + magnitude);
+}
+
+/// IQ2_XXS, for lookups of 32 bits.
+void fill_numbered(GridTable& table, int bias) {
+  constexpr int kPlace[4] = {0, 4, 2, 6};
+  table.entries = kEntryNumbers;
+  for (int e = 0; e < 256; ++e) {
+    uint32_t word = 0;
+    for (int i = 0; i < 8; ++i)
+      word |= eight_code(byte_of(quant::iq2xxs_grid[e], kPairValues[i / 2][i % 2])) << (8 * (i / 4) + kPlace[i % 4]);
+    table.words[kEntryNumber[e]] = word * 0x10001U;
+  }
+  for (int i = 0; i < 64; ++i) table.nibble_values[i] = value_at(i, 0, 2, 3, bias, kEightMagnitudes);
 }
 
 void fill_eights(GridTable& table, const uint64_t* grid, int32_t entries, int bias) {
@@ -110,7 +124,7 @@ std::unique_ptr<Tables> make_tables() {
     const int bias = layout_info(layout).bias;
     switch (layout) {
       case Layout::iq2_xxs:
-        fill_eights(table, quant::iq2xxs_grid, 256, bias);
+        fill_numbered(table, bias);
         break;
       case Layout::iq2_xs:
         fill_eights(table, quant::iq2xs_grid, 512, bias);
@@ -133,7 +147,45 @@ std::unique_ptr<Tables> make_tables() {
   return tables;
 }
 
+/// The bits of `code`, one at each of the places.
+uint8_t spread(uint32_t code, int low, int high) {
+  return static_cast<uint8_t>((code & 1) << low | (code >> 1) << high);
+}
+uint32_t gather(int bits, int low, int high) {
+  return static_cast<uint32_t>(((bits >> low) & 1) | ((bits >> high) & 1) << 1);
+}
+
+PairTable make_pairs() {
+  // Pairs 0 and 2 have their codes at bits 1 and 2, 3 and 5, beside signs at 0 and 4. Pair 1 has them at bits 2 and 3,
+  // 0 and 4, beside signs at 1 and 5, and so has pair 3 after it came from bits 6 and 7, 0 and 4.
+  PairTable table{};
+  for (int e = 0; e < 256; ++e) {
+    const auto code = [e](int pair, int i) { return eight_code(byte_of(quant::iq2xxs_grid[e], kPairValues[pair][i])); };
+    const int number = kEntryNumber[e];
+    table.pair[0][pair_index(0, number)] = spread(code(0, 0), 1, 2) | spread(code(0, 1), 3, 5);
+    table.pair[1][pair_index(1, number)] = spread(code(1, 0), 2, 3) | spread(code(1, 1), 0, 4);
+    table.half[half_index(number)] =
+        spread(code(2, 0), 1, 2) | spread(code(2, 1), 3, 5) | spread(code(3, 0), 6, 7) | spread(code(3, 1), 0, 4);
+  }
+  const int bias = layout_info(Layout::iq2_xxs).bias;
+  const auto value = [bias](uint32_t code, int sign) {
+    return static_cast<uint8_t>(sign != 0 ? bias - kEightMagnitudes[code] : bias + kEightMagnitudes[code]);
+  };
+  for (int i = 0; i < 64; ++i) {
+    table.values[0][i] = value(gather(i, 1, 2), i & 1);
+    table.values[1][i] = value(gather(i, 3, 5), i & 16);
+    table.values[2][i] = value(gather(i, 2, 3), i & 2);
+    table.values[3][i] = value(gather(i, 0, 4), i & 32);
+  }
+  return table;
+}
+
 }  // namespace
+
+const PairTable& pair_table() {
+  static const PairTable table = make_pairs();
+  return table;
+}
 
 const GridTable& grid_table(Layout layout) {
   static const std::unique_ptr<Tables> tables = make_tables();

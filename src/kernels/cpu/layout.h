@@ -18,7 +18,7 @@
 namespace cohort::cpu {
 
 /// Bumped when the bytes of any packed tile change: packed files of another version are not read.
-inline constexpr int kLayoutVersion = 2;
+inline constexpr int kLayoutVersion = 3;
 
 inline constexpr int32_t kTileOutputs = 16;
 inline constexpr int32_t kChunkRows = 16;  // rows that share an activation chunk; the rows of an AMX tile

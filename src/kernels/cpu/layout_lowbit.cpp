@@ -2,25 +2,15 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <iterator>
 
+#include "base/bytes.h"
 #include "kernels/cpu/grid_tables.h"
 #include "quant/tables/grids.h"
 
 namespace cohort::cpu {
 namespace {
 
-template <class T>
-void store(std::byte* to, T value) {
-  std::memcpy(to, &value, sizeof value);
-}
-template <class T>
-T load(const std::byte* from) {
-  T value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
-}
 uint32_t load_byte(const std::byte* from) {
   return std::to_integer<uint32_t>(*from);
 }
@@ -173,6 +163,14 @@ void read_shifted(TensorType type, const std::byte* at, int64_t part, GridBlock&
   }
 }
 
+/// With the sign that is not stored in the place of the other bit there: it changes if the parity of all bits is odd.
+uint32_t complete_pair_signs(uint32_t stored) {
+  uint32_t signs = stored;
+  for (int k = 0; k < 4; ++k)
+    signs ^= (static_cast<uint32_t>(std::popcount(stored & 0xffU << (8 * k))) & 1U) << (8 * k + kNinthBit);
+  return signs;
+}
+
 void set_bit(std::byte* at, int64_t bit) {
   merge(at + bit / 8, 1, static_cast<int>(bit % 8));
 }
@@ -197,17 +195,21 @@ void pack_grid_block(TensorType type, const std::byte* row, Layout layout, int64
   }
 
   std::byte* mine = quants + 4 * static_cast<int64_t>(lane);
+  uint32_t ninth = 0;
   if (fours) {
     for (int64_t k = 0; k < 8; ++k) {
       mine[64 * (k / 4) + k % 4] = static_cast<std::byte>(b.index[k]);
       if (b.index[k] >= 256) set_bit(quants + 192 + 8 * (k / 4), 4 * int64_t{lane} + k % 4);
     }
   } else {
-    for (int64_t k = 0; k < 4; ++k) {
-      const int64_t p = group_place(layout, static_cast<int>(k));
-      mine[p] = static_cast<std::byte>(b.index[k]);
-      const uint32_t high = b.index[k] >> 8;
-      if (shifted) {
+    for (int k = 0; k < 4; ++k) {
+      const int64_t p = group_place(layout, k);
+      const uint32_t number = type == TensorType::iq2_xxs ? kEntryNumber[b.index[k]] : b.index[k];
+      mine[p] = static_cast<std::byte>(number);
+      const uint32_t high = number >> 8;
+      if (type == TensorType::iq2_xxs) {
+        ninth |= high << (8 * k + kNinthBit);
+      } else if (shifted) {
         merge(quants + 64 + 2 * static_cast<int64_t>(lane) + p / 2, high, static_cast<int>(4 * (p % 2)));
       } else if (type == TensorType::iq2_s) {
         merge(quants + 128 + lane, high, static_cast<int>(2 * p));
@@ -219,6 +221,7 @@ void pack_grid_block(TensorType type, const std::byte* row, Layout layout, int64
   if (shifted) return;
   uint32_t signs = 0;
   for (int j = 0; j < kBlockValues; ++j) signs |= ((b.signs >> j) & 1) << sign_place(layout, j);
+  if (type == TensorType::iq2_xxs) signs = (signs & ~kNinthBits) | ninth;
   store(mine + (fours ? 128 : 64), signs);
 }
 
@@ -229,7 +232,8 @@ void read_grid_codes(Layout layout, const std::byte* quants, int32_t lane, int8_
   const bool shifted = layout == Layout::iq1_s || layout == Layout::iq1_m;
   const std::byte* mine = quants + 4 * static_cast<int64_t>(lane);
   const auto bit_at = [](const std::byte* at, int64_t bit) { return (load_byte(at + bit / 8) >> (bit % 8)) & 1U; };
-  const uint32_t signs = shifted ? 0 : load<uint32_t>(mine + (fours ? 128 : 64));
+  const uint32_t stored = shifted ? 0 : load<uint32_t>(mine + (fours ? 128 : 64));
+  const uint32_t signs = layout == Layout::iq2_xxs ? complete_pair_signs(stored) : stored;
   for (int j = 0; j < kBlockValues; ++j) {
     uint32_t index = 0, nibble = 0;
     if (fours) {
@@ -247,9 +251,11 @@ void read_grid_codes(Layout layout, const std::byte* quants, int32_t lane, int8_
         nibble = (table.words[index] >> (4 * kNibble[in_group])) & 15;
       } else {
         constexpr int kPlace[4] = {0, 4, 2, 6};
+        if (layout == Layout::iq2_xxs) index |= ((stored >> (8 * p + kNinthBit)) & 1) << 8;
         if (layout == Layout::iq2_s) index |= ((load_byte(quants + 128 + lane) >> (2 * p)) & 3) << 8;
         if (layout == Layout::iq2_xs) index |= bit_at(quants + 128, 4 * int64_t{lane} + p) << 8;
-        nibble = (table.words[index] >> (8 * (in_group / 4) + kPlace[in_group % 4])) & 3;
+        const int i = layout == Layout::iq2_xxs ? pair_place(in_group) : in_group;
+        nibble = (table.words[index] >> (8 * (i / 4) + kPlace[i % 4])) & 3;
       }
     }
     nibble |= ((signs >> sign_place(layout, j)) & 1) << 3;

@@ -10,17 +10,20 @@
 // biased bytes. All of it works on lanes, which puts the values of a block into an order of its own: vector (h, t),
 // h = 0, 1 and t = 0 .. 3, has value 16h + 4b + t in byte b of each lane (ActivationChunk::transposed), and for
 // IQ2_XXS, which has one scale for the whole block, value 8b + 4h + t (ActivationChunk::strided).
-//   eights      64 B of indices: byte (r, p) is the low byte of group k of 8 values, p = 0, 2, 1, 3 for k = 0 .. 3 (for
-//               IQ2_XXS p = k).
+//   eights      64 B of indices: byte (r, p) is the low byte of group k of 8 values, p = 0, 2, 1, 3 for k = 0 .. 3.
 //               Then for IQ1 u16 of output r: nibble p holds three high bits of the index, and in bit 3 the sign of the
 //               shift. For IQ2: 64 B of signs, then for IQ2_XS bit 4r + p of a u64, for IQ2_S bits 2p of byte r of 16
 //               B: the high bits of the index.
+//               IQ2_XXS has p = k, and entries have numbers of nine bits (grid_numbers.h), of which the low eight are
+//               here and the ninth is bit 2 of the byte of signs. In it are the signs of pair i at bits i and i + 4,
+//               but that of the first value of pair 2: the number of negative values is even.
 //   fours       128 B of indices: vector h, byte (r, b) is the low byte of the group of 4 values 16h + 4b. Then 64 B of
 //               signs, then for IQ3_S bit 4r + b of two u64 (h = 0, 1): the ninth bits.
 //   Signs are a u32 for each output. Byte b has those of the values of byte b of the vectors (h, t), where decoding
 //   (grid_tables.h) wants them: eights at bit 2h + {4, 5, 0, 1}[t], fours at bit 3 - 2h - t / 2 + 4 (t % 2).
 #pragma once
 
+#include "kernels/cpu/grid_numbers.h"
 #include "kernels/cpu/layout.h"
 
 namespace cohort::cpu {
@@ -39,10 +42,10 @@ constexpr int strided_place(int value) {
   return value % 8 * 4 + value / 8;
 }
 
-/// Where the sign of a value is among the 32 bits of an output's block.
+/// Where the sign of a value is among the 32 bits of an output's block (IQ2_XXS: with complete signs).
 constexpr int sign_place(Layout layout, int value) {
-  const bool strided = (layout_info(layout).sums & kStrided) != 0;
-  const int place = strided ? strided_place(value) : transposed_place(value);
+  if (layout == Layout::iq2_xxs) return value / 8 * 8 + pair_place(value % 8) / 2 + pair_place(value % 8) % 2 * 4;
+  const int place = transposed_place(value);
   const int h = place / 16, t = place % 16 / 4, b = place % 4;
   if (layout_info(layout).quants == QuantStore::fours) return 8 * b + 3 - 2 * h - t / 2 + 4 * (t % 2);
   constexpr int kBit[4] = {4, 5, 0, 1};

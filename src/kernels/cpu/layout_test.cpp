@@ -6,10 +6,13 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <map>
+#include <set>
 
 #include "base/rng.h"
 #include "kernels/cpu/layout_lowbit.h"
 #include "kernels/cpu/test_weights.h"
+#include "quant/tables/grids.h"
 
 namespace cohort::cpu {
 namespace {
@@ -70,6 +73,26 @@ TEST(cpu_layout, TransposedOrderIsItsOwnInverse) {
     EXPECT_EQ(transposed_place(value) / 16, value / 16);
   }
   EXPECT_EQ(transposed_place(6), 9);  // value 6 is byte 1 of vector t = 2
+}
+
+// What the lookups of IQ2_XXS rely on.
+TEST(cpu_layout, NumbersOfEntriesSayTheirCodesByParts) {
+  std::set<int> numbers;
+  std::map<int, uint64_t> parts[3];
+  for (int e = 0; e < 256; ++e) {
+    const int number = kEntryNumber[e];
+    EXPECT_LT(number, kEntryNumbers);
+    EXPECT_TRUE(numbers.insert(number).second) << e;
+    const auto pair = [e](int i) {
+      const uint64_t first = quant::iq2xxs_grid[e] >> (8 * kPairValues[i][0]);
+      const uint64_t second = quant::iq2xxs_grid[e] >> (8 * kPairValues[i][1]);
+      return (first & 0xff) | (second & 0xff) << 8;
+    };
+    const uint64_t codes[3] = {pair(0), pair(1), pair(2) | pair(3) << 16};
+    const int index[3] = {pair_index(0, number), pair_index(1, number), half_index(number)};
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(parts[i].emplace(index[i], codes[i]).first->second, codes[i]) << e;
+  }
+  for (int value = 0; value < 8; ++value) EXPECT_EQ(kPairValues[pair_place(value) / 2][pair_place(value) % 2], value);
 }
 
 }  // namespace

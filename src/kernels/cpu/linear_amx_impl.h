@@ -253,7 +253,7 @@ constexpr void (*kAmxTiles[kLayouts])(const TileCall&) = {
     amx_tile<TableNibbles<Iq4Table>, KOne, Tiles>,
     amx_tile<TableNibbles<Fp4Table>, E8m0, Tiles>,
     amx_tile<TableNibbles<Fp4Table>, E4m3Two, Tiles>,
-    amx_tile<Eights<Layout::iq2_xxs>, OddOne<kNeg64, -3>, Tiles>,
+    amx_tile<Pairs, OddOne<kNeg64, -3>, Tiles>,
     amx_tile<Eights<Layout::iq2_xs>, OddTwo<kNeg64Low, kNeg64High, -3>, Tiles>,
     amx_tile<Eights<Layout::iq2_s>, OddTwo<kNeg64Low, kNeg64High, -3>, Tiles>,
     amx_tile<Fours<Layout::iq3_xxs>, OddOne<kNeg64, -2>, Tiles>,

@@ -1,21 +1,23 @@
 // Decoding of code books with AVX-512 VBMI (layout_lowbit.h, grid_tables.h).
 //
 // Tables are looked up in registers: one permutation is 64 entries for 64 indices at once, and further bits of the
-// index choose between permutations by masks. A block of IQ2 (64 indices, two bytes of codes each) takes 8 permutations
-// for 256 entries and 16 for 512, one of IQ3 (128 indices) twice as many. IQ2_S and IQ1 with 1024 and 2048 entries are
-// gathered, 16 indices at once: the 64 of a block cost about 30 cycles of the load ports. Then signs go into bits
-// beside the codes, such that six bits have two values, and one more permutation a vector makes bytes of them.
+// index choose between permutations by masks. A block of IQ2 (64 indices, two bytes of codes each) takes 16
+// permutations for 512 entries and, as its entries are numbered for it (grid_numbers.h), 4 for 256; one of IQ3 (128
+// indices) takes 16 or 32. IQ2_S and IQ1 with 1024 and 2048 entries are gathered, 16 indices at once: the 64 of a block
+// cost about 30 cycles of the load ports. Then signs go into bits beside the codes, such that six bits have two values,
+// and one more permutation a vector makes bytes of them.
 #pragma once
 
+#include "kernels/cpu/grid_numbers.h"
 #include "kernels/cpu/grid_tables.h"
 #include "kernels/cpu/linear_avx512_impl.h"
 
 namespace cohort::cpu {
 namespace {
 
-/// b where `mask` has bits, else a.
+/// b where `mask` has bits, else a. (In this order a's register is overwritten, and no mask has to be copied.)
 COHORT_INLINE __m512i select(__m512i mask, __m512i a, __m512i b) {
-  return _mm512_ternarylogic_epi32(mask, a, b, 0xac);
+  return _mm512_ternarylogic_epi32(a, b, mask, 0xd8);
 }
 
 COHORT_INLINE __mmask64 load_mask(const std::byte* p) {
@@ -84,10 +86,51 @@ COHORT_INLINE void gather_groups(const GridTable& table, __m512i low, __m512i hi
   groups[3] = _mm512_i32gather_epi32(group_index<3, kBits>(low, high), table.gathered, 4);
 }
 
+/// IQ2_XXS.
+struct Pairs {
+  static constexpr int64_t kBytes = layout_info(Layout::iq2_xxs).quant_bytes;
+  static constexpr Order kOrder = Order::strided;
+  static constexpr bool kSlow = true;
+  const PairTable& table = pair_table();
+
+  /// A row of the matrix of an affine operation: bit `to` of a byte is the sum of these bits.
+  static constexpr uint64_t bits_to(int to, uint64_t bits) { return bits << (8 * (7 - to)); }
+  static COHORT_INLINE __m512i affine(__m512i v, uint64_t matrix) {
+    return _mm512_gf2p8affine_epi64_epi8(v, _mm512_set1_epi64(static_cast<int64_t>(matrix)), 0);
+  }
+  static COHORT_INLINE __m512i look_up(__m512i index, const uint8_t* in) {
+    return _mm512_permutexvar_epi8(index, _mm512_load_si512(in));
+  }
+  template <int kPair>
+  COHORT_INLINE void values(__m512i codes, __m512i signs, __m512i* w) const {
+    const __m512i mask = _mm512_set1_epi8(kPair % 2 == 0 ? 0x11 : 0x22);
+    const __m512i both = kPair == 2 ? select(mask, codes, signs)
+                                    : _mm512_ternarylogic_epi32(codes, signs, mask, 0xf8);  // codes | (signs & mask)
+    w[kPairValues[kPair][0]] = look_up(both, table.values[kPair % 2 * 2]);
+    w[kPairValues[kPair][1]] = look_up(both, table.values[kPair % 2 * 2 + 1]);
+  }
+
+  COHORT_INLINE void decode(const std::byte* p, __m512i* w) const {
+    const __m512i number = load_bytes(p), signs = load_bytes(p + 64);
+    constexpr uint64_t kSecond = bits_to(0, 1) | bits_to(1, 2) | bits_to(2, 4) | bits_to(3, 8) | bits_to(4, 16) |
+                                 bits_to(5, 64);  // pair_index(1, ..)
+    constexpr uint64_t kUpper = bits_to(0, 0xfb) | bits_to(4, 64) | bits_to(1, 8) | bits_to(5, 128);
+    constexpr uint64_t kFourth = bits_to(0, 1) | bits_to(4, 16) | bits_to(2, 64) | bits_to(3, 128);
+    values<0>(look_up(number, table.pair[0]), signs, w);
+    values<1>(look_up(affine(number, kSecond), table.pair[1]), signs, w);
+    const __m512i index = select(_mm512_set1_epi8(1 << kNinthBit), number, signs);  // half_index()
+    const __m512i half = _mm512_mask_permutexvar_epi8(look_up(index, table.half), _mm512_movepi8_mask(number), index,
+                                                      _mm512_load_si512(table.half + 64));
+    const __m512i upper = affine(signs, kUpper);
+    values<3>(affine(half, kFourth), upper, w);
+    values<2>(half, upper, w);
+  }
+};
+
 template <Layout kLayout>
 struct Eights {
   static constexpr int64_t kBytes = layout_info(kLayout).quant_bytes;
-  static constexpr Order kOrder = kLayout == Layout::iq2_xxs ? Order::strided : Order::transposed;
+  static constexpr Order kOrder = Order::transposed;
   static constexpr bool kSlow = true;
   const GridTable& table = grid_table(kLayout);
 
@@ -102,12 +145,11 @@ struct Eights {
       first = _mm512_mask_blend_epi16(0xaaaaaaaaU, groups[0], groups[1]);
       second = _mm512_mask_blend_epi16(0xaaaaaaaaU, groups[2], groups[3]);
     } else {
-      const Lookup<kLayout == Layout::iq2_xs ? 9 : 8> entries(index, p + 128);
-      first = entries.in(table.bytes[0]);
+      const Lookup<9> entries(index, p + 128);
+      const __m512i both = entries.in(table.bytes[0]);
       second = entries.in(table.bytes[1]);
-    }
-    if constexpr (kLayout == Layout::iq2_xs) {  // to the same
-      const __m512i even = _mm512_set1_epi16(0xff), both = first;
+      // To the same.
+      const __m512i even = _mm512_set1_epi16(0xff);
       first = select(even, _mm512_slli_epi16(second, 8), both);
       second = select(even, second, _mm512_srli_epi16(both, 8));
     }

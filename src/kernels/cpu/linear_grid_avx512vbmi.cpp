@@ -7,7 +7,7 @@
 namespace cohort::cpu {
 
 constinit const TileKernel kAvx512GridTiles[kGridLayouts] = {
-    tile_all<Eights<Layout::iq2_xxs>, OddOne<kNeg64, -3>>,
+    tile_all<Pairs, OddOne<kNeg64, -3>>,
     tile_all<Eights<Layout::iq2_xs>, OddTwo<kNeg64Low, kNeg64High, -3>>,
     tile_all<Eights<Layout::iq2_s>, OddTwo<kNeg64Low, kNeg64High, -3>>,
     tile_all<Fours<Layout::iq3_xxs>, OddOne<kNeg64, -2>>,

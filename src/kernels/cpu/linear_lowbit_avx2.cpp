@@ -1,5 +1,6 @@
 // Tile kernels for AVX2 of the formats of one to four bits that decode by shifts or one table of 16, and of those with
 // code books, whose entries are gathered. Stores and scales are in layout_lowbit.h and layout.h.
+#include "kernels/cpu/grid_numbers.h"
 #include "kernels/cpu/grid_tables.h"
 #include "kernels/cpu/linear_avx2_tile.h"
 #include "kernels/cpu/linear_lowbit.h"
@@ -153,6 +154,18 @@ COHORT_INLINE void gather_places(const GridTable& table, __m256i low, __m256i hi
   entries[3] = gather(table, index(byte_of<3>(low), 3));
 }
 
+/// The same for numbers of nine bits (grid_numbers.h): the ninth is in the byte of signs.
+COHORT_INLINE void gather_numbers(const GridTable& table, __m256i low, __m256i signs, __m256i* entries) {
+  const __m256i ninth = _mm256_set1_epi32(256);
+  const auto number = [ninth](__m256i byte, __m256i bit) {
+    return _mm256_or_si256(byte, _mm256_and_si256(bit, ninth));
+  };
+  entries[0] = gather(table, number(byte_of<0>(low), _mm256_slli_epi32(signs, 8 - kNinthBit)));
+  entries[1] = gather(table, number(byte_of<1>(low), _mm256_srli_epi32(signs, kNinthBit)));
+  entries[2] = gather(table, number(byte_of<2>(low), _mm256_srli_epi32(signs, 8 + kNinthBit)));
+  entries[3] = gather(table, number(byte_of<3>(low), _mm256_srli_epi32(signs, 16 + kNinthBit)));
+}
+
 /// The 32 bits of this half of a mask of 64 (four for each output) to the lanes.
 COHORT_INLINE __m256i spread_mask(const std::byte* p, int half) {
   const __m256i bits = _mm256_set1_epi32(*reinterpret_cast<const int32_t*>(p + 4 * half));
@@ -168,6 +181,36 @@ struct GridQuants {
   const GridTable& table = grid_table(kLayout);
 };
 
+/// Bytes of signs of IQ2_XXS (layout_lowbit.h) with the missing one, which is the parity of the others, in the place of
+/// the other bit there: it changes if the parity of all bits is odd.
+COHORT_INLINE __m256i complete_signs(__m256i stored) {
+  static_assert(kNinthBit == 2);
+  const __m256i odd = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 4, 0, 4, 0, 0, 4, 4, 0, 0, 4, 0, 4, 4, 0));
+  const __m256i both = _mm256_xor_si256(stored, _mm256_srli_epi16(stored, 4));
+  return _mm256_xor_si256(stored, _mm256_shuffle_epi8(odd, _mm256_and_si256(both, _mm256_set1_epi8(15))));
+}
+
+/// IQ2_XXS.
+struct Pairs : GridQuants<Layout::iq2_xxs, 1> {
+  COHORT_INLINE void decode(const std::byte* p, int half, __m256i* w) const {
+    const __m256i stored = load_bytes(p + 64 + 32 * half), signs = complete_signs(stored);
+    __m256i places[4];
+    gather_numbers(table, load_bytes(p + 32 * half), stored, places);
+    __m256i first = _mm256_blend_epi16(places[0], places[2], 0xaa);
+    __m256i second = _mm256_blend_epi16(places[1], places[3], 0xaa);
+    pair_bytes(first, second);
+    const __m256i mask = _mm256_set1_epi8(static_cast<char>(0x88));
+    const __m256i nibbles[4] = {select(mask, first, _mm256_slli_epi32(signs, 3)),
+                                select(mask, _mm256_srli_epi16(first, 2), _mm256_slli_epi32(signs, 2)),
+                                select(mask, second, _mm256_slli_epi32(signs, 1)),
+                                select(mask, _mm256_srli_epi16(second, 2), signs)};
+    __m256i values[8];
+    to_bytes(table, nibbles, values);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) w[kPairValues[i / 2][i % 2]] = values[i];
+  }
+};
+
 template <Layout kLayout>
 struct Eights : GridQuants<kLayout, 1> {
   COHORT_INLINE void decode(const std::byte* p, int half, __m256i* w) const {
@@ -175,14 +218,11 @@ struct Eights : GridQuants<kLayout, 1> {
     __m256i places[4];
     if constexpr (kLayout == Layout::iq2_s) {
       gather_places<2>(this->table, low, _mm256_cvtepu8_epi32(load_half_bytes(p + 128 + 8 * half)), places);
-    } else if constexpr (kLayout == Layout::iq2_xs) {
-      gather_places<1>(this->table, low, spread_mask(p + 128, half), places);
     } else {
-      gather_places<0>(this->table, low, low, places);
+      gather_places<1>(this->table, low, spread_mask(p + 128, half), places);
     }
-    __m256i first = _mm256_blend_epi16(places[0], places[2], 0xaa);
-    __m256i second = _mm256_blend_epi16(places[1], places[3], 0xaa);
-    if constexpr (GridQuants<kLayout, 1>::kOrder == Order::strided) pair_bytes(first, second);
+    const __m256i first = _mm256_blend_epi16(places[0], places[2], 0xaa);
+    const __m256i second = _mm256_blend_epi16(places[1], places[3], 0xaa);
     __m256i nibbles[4] = {first, _mm256_srli_epi16(first, 2), second, _mm256_srli_epi16(second, 2)};
     add_signs(p + 64, half, nibbles, true);
     to_bytes(this->table, nibbles, w);
@@ -233,9 +273,10 @@ COHORT_INLINE __m256i load_u8_int(const std::byte* p) {
   return _mm256_cvtepu8_epi32(load_half_bytes(p));
 }
 
+/// Sums of 16 codes of two bits fit into 16 bits, so one madd adds them up and applies their scale.
 struct KPairs {
-  __m256 d, dmin, s0, s1;
-  __m256i m;  // two of 16 bits
+  __m256 d, dmin;
+  __m256i s0, s1, m;  // two of 16 bits; s0 and s1 twice the same
   COHORT_INLINE void load(const std::byte* scales, int64_t block, int half) {
     const std::byte* super = scales + 320 * (block / 8);
     const std::byte* at = super + 64 + 32 * (block % 8) + 16 * half;
@@ -243,15 +284,29 @@ struct KPairs {
     d = load_half(super + 16 * half);
     dmin = load_half(super + 32 + 16 * half);
     const __m256i s = _mm256_and_si256(both, _mm256_set1_epi16(15));
-    s0 = _mm256_cvtepi32_ps(_mm256_and_si256(s, _mm256_set1_epi32(0xffff)));
-    s1 = _mm256_cvtepi32_ps(_mm256_srli_epi32(s, 16));
+    s0 = twice<0>(s);
+    s1 = twice<2>(s);
     m = _mm256_srli_epi16(both, 4);
+  }
+  template <int kByte>
+  static COHORT_INLINE __m256i twice(__m256i v) {
+    constexpr char a = kByte, b = kByte + 1;
+    const __m128i places = _mm_setr_epi8(a, b, a, b, a + 4, b + 4, a + 4, b + 4, a + 8, b + 8, a + 8, b + 8, a + 12,
+                                         b + 12, a + 12, b + 12);
+    return _mm256_shuffle_epi8(v, _mm256_broadcastsi128_si256(places));
+  }
+  /// Dot products of four vectors, in two parts of 16 bits.
+  static COHORT_INLINE __m256i pairs(const __m256i* w, const int8_t* q) {
+    const __m256i first =
+        _mm256_add_epi16(_mm256_maddubs_epi16(w[0], set_four(q)), _mm256_maddubs_epi16(w[1], set_four(q + 4)));
+    const __m256i last =
+        _mm256_add_epi16(_mm256_maddubs_epi16(w[2], set_four(q + 8)), _mm256_maddubs_epi16(w[3], set_four(q + 12)));
+    return _mm256_add_epi16(first, last);
   }
   template <class Quants>
   COHORT_INLINE __m256 add(__m256 acc, const __m256i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
-    const __m256 low = to_float(dots<Quants, 4>(nullptr, w, q));
-    const __m256 high = to_float(dots<Quants, 4>(nullptr, w + 4, q + 16));
-    const __m256 isum = _mm256_fmadd_ps(s1, high, _mm256_mul_ps(s0, low));  // exact
+    const __m256i low = _mm256_madd_epi16(pairs(w, q), s0), high = _mm256_madd_epi16(pairs(w + 4, q + 16), s1);
+    const __m256 isum = _mm256_cvtepi32_ps(_mm256_add_epi32(low, high));
     const __m256 msum = _mm256_cvtepi32_ps(_mm256_madd_epi16(m, set_int(x.sums[kSumPair] + at)));
     const __m256 dx = _mm256_set1_ps(x.d[at]);
     acc = _mm256_fmadd_ps(_mm256_mul_ps(d, dx), isum, acc);
@@ -354,7 +409,7 @@ constinit const TileKernel kAvx2LowbitTiles[kLowbitLayouts] = {tile_all<OneBit, 
 
 // Biased codes of IQ2 reach 107 and of IQ3_XXS 126: 2 * 126 * 127 fits into 16 bits once. IQ3_S reaches 31, IQ1 25.
 constinit const TileKernel kAvx2GridTiles[kGridLayouts] = {
-    tile_all<Eights<Layout::iq2_xxs>, OddOne<kNeg64, -3>>,
+    tile_all<Pairs, OddOne<kNeg64, -3>>,
     tile_all<Eights<Layout::iq2_xs>, OddTwo<kNeg64Low, kNeg64High, -3>>,
     tile_all<Eights<Layout::iq2_s>, OddTwo<kNeg64Low, kNeg64High, -3>>,
     tile_all<Fours<Layout::iq3_xxs, 1>, OddOne<kNeg64, -2>>,

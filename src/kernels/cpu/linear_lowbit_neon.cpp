@@ -1,5 +1,6 @@
 // Tile kernels for NEON of the formats of one to four bits. There are no gathers: entries of code
 // books are loaded one by one, everything after that is done for sixteen values at once.
+#include "kernels/cpu/grid_numbers.h"
 #include "kernels/cpu/grid_tables.h"
 #include "kernels/cpu/layout_lowbit.h"
 #include "kernels/cpu/linear_lowbit.h"
@@ -77,9 +78,8 @@ struct GridPlaces {
     for (int i = 0; i < 8; ++i) {
       for (int at = 0; at < 16; ++at) {
         const int value = 4 * i + at % 4, in_group = value % (kFours ? 4 : 8);
-        const int bit = kFours     ? 4 * in_group
-                        : kShifted ? 4 * kNibble[in_group]
-                                   : 8 * (in_group / 4) + kEights[in_group % 4];
+        const int place = kLayout == Layout::iq2_xxs ? pair_place(in_group) : in_group;
+        const int bit = kFours ? 4 * in_group : kShifted ? 4 * kNibble[in_group] : 8 * (place / 4) + kEights[place % 4];
         byte[i][at] = static_cast<uint8_t>(at / 4 * 4 + bit / 8);
         shift[i][at] = static_cast<int8_t>(-(bit % 8));
         if (kShifted) continue;
@@ -111,10 +111,10 @@ struct Grid {
       const int place = group_place(kLayout, k);
       const uint32_t low = p[4 * lane + place];
       const int bit = 4 * lane + place;
+      if constexpr (kLayout == Layout::iq2_xxs) return low | ((p[64 + bit] >> kNinthBit) & 1U) << 8;
       if constexpr (Places::kShifted) return low | ((p[64 + bit / 2] >> (4 * (bit % 2))) & 15U) << 8;
       if constexpr (kLayout == Layout::iq2_s) return low | ((p[128 + lane] >> (2 * place)) & 3U) << 8;
-      if constexpr (kLayout == Layout::iq2_xs) return low | ((p[128 + bit / 8] >> (bit % 8)) & 1U) << 8;
-      return low;
+      return low | ((p[128 + bit / 8] >> (bit % 8)) & 1U) << 8;
     }
   }
 
@@ -129,6 +129,10 @@ struct Grid {
     const uint8x16_t mask = vdupq_n_u8(Places::kFours ? 7 : Places::kShifted ? 15 : 3);
     uint8x16_t signs = vdupq_n_u8(0);
     if constexpr (!Places::kShifted) signs = vld1q_u8(bytes + (Places::kFours ? 128 : 64) + 16 * quarter);
+    if constexpr (kLayout == Layout::iq2_xxs) {  // the missing sign makes the parity even
+      const uint8x16_t odd = vandq_u8(vcntq_u8(signs), vdupq_n_u8(1));
+      signs = veorq_u8(signs, vshlq_n_u8(odd, kNinthBit));
+    }
     for (int i = 0; i < 8; ++i) {
       const uint8x16_t group = vreinterpretq_u8_u32(vld1q_u32(entries[i * kGroups / 8]));
       uint8x16_t nibble = vqtbl1q_u8(group, vld1q_u8(kPlaces.byte[i]));
