@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "formats/gguf/gguf.h"
 #include "formats/huggingface/huggingface.h"
+#include "formats/huggingface/quantisation.h"
 #include "formats/safetensors/safetensors.h"
 
 namespace cohort {
@@ -68,6 +69,48 @@ gguf::Value config_value(const nlohmann::json& value) {
   return gguf::Value(value.dump());
 }
 
+/// The values that a tensor of a folder stands for: packed words hold several, and what stands beside a packed weight
+/// (scales, zero points, the order of columns) describes values that are counted there.
+int64_t values_of(const safetensors::TensorInfo& tensor, const safetensors::Folder& weights,
+                  const huggingface::CheckpointQuantisation& quantisation) {
+  using huggingface::QuantMethod;
+  const auto module_of = [&](std::string_view suffix) {
+    return tensor.name.ends_with(suffix) ? tensor.name.substr(0, tensor.name.size() - suffix.size()) : std::string();
+  };
+  const auto beside = [&](std::initializer_list<std::string_view> suffixes, std::string_view weight) {
+    return std::any_of(suffixes.begin(), suffixes.end(), [&](std::string_view suffix) {
+      const std::string module = module_of(suffix);
+      return !module.empty() && weights.find(module + std::string(weight)) != nullptr;
+    });
+  };
+  const auto unpacked = [&](const std::string& module) {
+    const auto rule = quantisation.rule_of(module);
+    return rule && rule->bits > 0 ? static_cast<int64_t>(tensor.bytes) * 8 / rule->bits : tensor.values();
+  };
+  switch (quantisation.method) {
+    case QuantMethod::none:
+      break;
+    case QuantMethod::mlx:
+      if (beside({".scales", ".biases"}, ".weight")) return 0;
+      if (const std::string module = module_of(".weight");
+          !module.empty() && weights.find(module + ".scales") != nullptr)
+        return unpacked(module);
+      break;
+    case QuantMethod::gptq:
+    case QuantMethod::awq:
+      if (beside({".scales", ".qzeros", ".g_idx"}, ".qweight")) return 0;
+      if (const std::string module = module_of(".qweight"); !module.empty()) return unpacked(module);
+      break;
+    case QuantMethod::compressed_tensors:
+      if (beside({".weight_scale", ".weight_zero_point", ".weight_shape", ".weight_g_idx"}, ".weight_packed")) return 0;
+      if (const std::string module = module_of(".weight_packed"); !module.empty()) return unpacked(module);
+      break;
+    case QuantMethod::fp8:
+      if (beside({".weight_scale_inv"}, ".weight")) return 0;
+  }
+  return tensor.values();
+}
+
 Expected<FileSummary> summarise_folder(const fs::path& path) {
   COHORT_ASSIGN(auto files, huggingface::Folder::open(path));
   COHORT_ASSIGN(auto weights, safetensors::Folder::open(path));
@@ -82,10 +125,13 @@ Expected<FileSummary> summarise_folder(const fs::path& path) {
     if (key == "model_type" && value.is_string()) out.architecture = value.get<std::string>();
     out.metadata.emplace_back(key, config_value(value));
   }
+  // A configuration that this build cannot read is no reason not to show the tensors, as they are stored.
+  const auto quantisation =
+      huggingface::read_quantisation(files.config()).value_or(huggingface::CheckpointQuantisation{});
   for (const auto& tensor : weights.tensors()) {
     std::string type(safetensors::dtype_name(tensor.dtype));
     std::transform(type.begin(), type.end(), type.begin(), [](unsigned char c) { return std::tolower(c); });
-    add_tensor(out, tensor.name, std::move(type), tensor.shape, tensor.values(), tensor.bytes);
+    add_tensor(out, tensor.name, std::move(type), tensor.shape, values_of(tensor, weights, quantisation), tensor.bytes);
   }
   return out;
 }

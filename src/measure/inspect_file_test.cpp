@@ -6,6 +6,7 @@
 
 #include "base/test_folder.h"
 #include "formats/gguf/gguf.h"
+#include "formats/safetensors/safetensors.h"
 #include "formats/test_bytes.h"
 
 namespace cohort {
@@ -39,6 +40,20 @@ TEST(InspectFile, CountsAFolder) {
   auto gguf = summarise(golden("gguf/llama_tied-f32.gguf"));
   EXPECT_EQ(summary->parameters, gguf->parameters);
   EXPECT_EQ(summary->tensor_bytes, gguf->tensor_bytes);
+}
+
+TEST(InspectFile, CountsPackedValuesAndNotWhatStandsBesideThem) {
+  for (const char* name : {"mlx", "awq", "gptq2_asym_gptq", "gptq3_sym_gptq", "gptq8_sym_gptq_v2_order",
+                           "compressed4_asym", "compressed4_asym_order", "compressed8_sym", "fp8"}) {
+    const auto folder = golden("checkpoints") / name;
+    auto summary = summarise(folder);
+    ASSERT_TRUE(summary.has_value()) << name << ": " << summary.error().message;
+    auto twin = safetensors::File::open(folder / "expected.safetensors");
+    ASSERT_TRUE(twin.has_value()) << twin.error().message;
+    uint64_t expected = 0;
+    for (const auto& tensor : twin->tensors()) expected += static_cast<uint64_t>(tensor.values());
+    EXPECT_EQ(summary->parameters, expected) << name;
+  }
 }
 
 TEST(InspectFile, Json) {

@@ -1,11 +1,13 @@
 #include "measure/inspect_program.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/counted.h"
 #include "base/memory.h"
 #include "base/result.h"
 #include "engine/backend_choice.h"
+#include "engine/limits.h"
 #include "kv/pages.h"
 #include "models/model.h"
 #include "numerics/version.h"
@@ -47,10 +49,15 @@ std::string to_text(const RunSummary& s) {
       "memory         {} of weights + {} of KV cache ({} of {} positions, {} each in {}) = {}; {} are free\n",
       bytes(s.weight_bytes), bytes(s.kv_bytes), counted(s.streams, "stream"), s.context, bytes(s.kv_bytes_per_position),
       s.kv_type, bytes(s.weight_bytes + s.kv_bytes), bytes(s.available));
-  out += s.weight_bytes + s.kv_bytes <= s.available
-             ? "runs here      yes\n"
-             : fmt::format("runs here      {} short of memory: fewer streams (--np), a shorter context (-c)\n",
-                           bytes(s.weight_bytes + s.kv_bytes - s.available));
+  if (s.weight_bytes + s.kv_bytes <= s.available) {
+    const size_t each = std::max<size_t>(s.kv_bytes / static_cast<size_t>(s.streams), 1);
+    const size_t fit = std::min((s.available - s.weight_bytes) / each, static_cast<size_t>(kMaxStreams));
+    out += fmt::format("runs here      yes: the KV cache of {} of this context fits beside the weights\n",
+                       counted(static_cast<int64_t>(fit), "stream"));
+  } else {
+    out += fmt::format("runs here      {} short of memory: fewer streams (--np), a shorter context (-c)\n",
+                       bytes(s.weight_bytes + s.kv_bytes - s.available));
+  }
   out += fmt::format("context        {} of {} positions\nnumerics       version {}\n", s.context, s.trained_context,
                      numerics::kNumericsVersion);
   return out;
