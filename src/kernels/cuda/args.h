@@ -31,8 +31,8 @@ struct Step {
 #endif
 };
 inline constexpr int kStampBlocks = 400, kStampWords = 16;
-/// A unit of attention: one split of 256 positions, of one row or of up to kGroupRows rows of one sequence that see the
-/// same splits; row and position are the first one's. Partial results of a row stand together, those of the first from
+/// A unit of attention: one split of 256 positions, of one row or of several rows of one sequence that see the same
+/// splits; row and position are the first one's. Partial results of a row stand together, those of the first from
 /// `partial` on; pages: the eight of the split, those past the last position repeat one before.
 enum UnitWord {
   kUnitRow = 0,
@@ -43,9 +43,16 @@ enum UnitWord {
   kUnitRows = 12,
   kUnitWords = 13
 };
-inline constexpr int kGroupRows = 4;
 inline constexpr int kPartialHead = 4;  // floats before a head's partial result: maximum, sum, -, -
-enum HeaderWord { kRows = 0, kSampled = 1, kPages = 2, kUnits = 4 /* + window */, kHeaderWords = 8 };
+inline constexpr int kFewRows = 4;      // of a unit; more: launch_attention_tile
+enum HeaderWord {
+  kRows = 0,
+  kSampled = 1,
+  kPages = 2,
+  kUnits = 4,      // + window
+  kTileUnits = 8,  // + window: of these the ones of more than kFewRows rows
+  kHeaderWords = 12
+};
 
 /// A float value: row r starts at data + r * stride.
 struct Rows {
@@ -68,6 +75,8 @@ struct Group {
   int32_t* slot_expert;  // [rows * top_k]
   float* slot_weight;    // [rows * top_k]
   int32_t* counter;      // [1] arrivals, zero between launches
+  int32_t* counts;       // [experts] routes, zero between launches
+  int32_t* places;       // [rows * top_k] of a route among its expert's
   int32_t* distinct;     // [1] experts with a route, summed over the layers of a step
 };
 
@@ -166,15 +175,20 @@ struct AttentionArgs {
   /// Every sequence has one row: `q` is not used; norm, rope and append happen here.
   bool fused = false;
   HeadInput new_q, new_k, new_v;
-  float* partial = nullptr;     // [rows' splits, heads, kPartialHead + head_dim]
-  int32_t* counters = nullptr;  // [rows * heads], zero between launches
-  Rows out;                     // may be null
-  Quantised quantised;          // may be null
+  float* partial = nullptr;      // [rows' splits, heads, kPartialHead + head_dim]
+  int32_t* counters = nullptr;   // [rows * heads], zero between launches
+  int32_t* next_item = nullptr;  // [1], zero between launches
+  Rows out;                      // may be null
+  Quantised quantised;           // may be null
 };
 void launch_attention(const AttentionArgs& args, int sms, cudaStream_t stream);
 /// Whether heads of this shape can use launch_attention_group; the cache must be f16 or bf16, and units have several
 /// rows unless `fused`.
 bool attention_groups(const AttentionArgs& args);
+/// The most rows of a unit for launch_attention_group.
+int attention_group_rows(const AttentionArgs& args);
+/// Units of more than kFewRows rows, which come first; launch_attention_group has the others.
+void launch_attention_tile(const AttentionArgs& args, int sms, cudaStream_t stream);
 void launch_attention_group(const AttentionArgs& args, int sms, cudaStream_t stream);
 /// `fused` steps of one row with at most four splits: a cluster of blocks has them, and they meet in its memory.
 bool attention_few_fits(const AttentionArgs& args);
@@ -202,6 +216,8 @@ struct FloatLinearArgs {
   Rows out;
 };
 void launch_float_linear(const FloatLinearArgs& args, int sms, cudaStream_t stream);
+/// The same for steps of many rows.
+void launch_float_tiles(const FloatLinearArgs& args, int sms, cudaStream_t stream);
 
 /// Router: logits, softmax, top k, grouping. When `norm` is set the input is normalised first, and the normalised row
 /// is written to `quantised` and `norm_out` (each if not null).

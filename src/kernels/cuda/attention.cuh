@@ -52,17 +52,20 @@ struct Cached<CacheType::f16> {
 template <>
 struct Cached<CacheType::bf16> {
   static constexpr int kChunk = 8;
+  __device__ static float2 pair(uint32_t bits) {
+    return make_float2(__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000U));
+  }
   __device__ static void unpack(uint4 raw, float* out) {
     const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      out[2 * i] = __uint_as_float(words[i] << 16);
-      out[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000U);
+      const float2 v = pair(words[i]);
+      out[2 * i] = v.x;
+      out[2 * i + 1] = v.y;
     }
   }
   __device__ static float2 load2(const std::byte* base, int64_t index) {
-    const uint32_t raw = *reinterpret_cast<const uint32_t*>(base + index * 2);
-    return make_float2(__uint_as_float(raw << 16), __uint_as_float(raw & 0xffff0000U));
+    return pair(*reinterpret_cast<const uint32_t*>(base + index * 2));
   }
   __device__ static void store(std::byte* base, int64_t index, float x) {
     reinterpret_cast<__nv_bfloat16*>(base)[index] = __float2bfloat16_rn(x);

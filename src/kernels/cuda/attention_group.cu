@@ -1,6 +1,6 @@
 // Attention, rule 7, for heads of 128 dimensions in an f16 or bf16 cache: a block has one KV head of a split for all
-// the query heads that share it, and for up to four rows of one sequence. (Everything else, and decode steps of few
-// rows: attention.cu.)
+// the query heads that share it, and for several rows of one sequence: attention_tile.cu where they are many, else
+// here. (Everything else, and decode steps of few rows: attention.cu.)
 //
 // Scores: a warp has four or eight heads of a row and a lane several positions, so that a value of q that was loaded
 // meets several of K. Values: half a warp has a segment of 64 positions, a lane eight dimensions of several heads. K
@@ -8,18 +8,13 @@
 //
 // Decode: a row a block, three blocks of four warps an SM (eight with half of the work each: 50 instead of 46 us at 64
 // rows); norm and rope of q and of the new K happen here, half a warp a head, and the new K and V are appended here.
-// Else four rows a block, two blocks of eight warps.
+// Else up to four rows a block, two blocks of eight warps.
 //
-// What bounds it: issue slots, of which the fma are half; at few rows latency.
-#include "kernels/cuda/attention.cuh"
+// What bounds decode: issue slots, of which the fma are half; at few rows latency.
+#include "kernels/cuda/attention_group.cuh"
 
 namespace cohort::cuda {
 namespace {
-
-constexpr int kDims = kHalfWarpDims;
-constexpr int kQuad = 4;                           // heads that a warp has at once
-constexpr int kMaxHeads = 8;                       // heads of a block
-constexpr int kHeadBytes = kPageRows * kDims * 2;  // K or V of one head of one page
 
 template <int Rows>
 struct Shape {
@@ -47,33 +42,8 @@ struct Shared {
   int* last;          // [rows]
 };
 
-struct Item {
-  const int32_t* unit;
-  int first_head, kv_head, heads, quads;
-  int row, rows, split, position;
-  __device__ Item(const AttentionArgs& args, int index) {
-    heads = args.heads / args.kv_heads;
-    quads = heads / kQuad;
-    unit = args.step.units[args.window_index] + int64_t{index / args.kv_heads} * kUnitWords;
-    kv_head = index % args.kv_heads;
-    first_head = kv_head * heads;
-    row = unit[kUnitRow];
-    rows = unit[kUnitRows];
-    split = unit[kUnitSplit];
-    position = unit[kUnitPosition];
-  }
-  /// Visible positions of the split for row r.
-  __device__ int begin(const AttentionArgs& args, int r) const {
-    return args.window > 0 ? max(position + r + 1 - args.window - split * kSplit, 0) : 0;
-  }
-  __device__ int end(int r) const { return min(position + r + 1 - split * kSplit, kSplit); }
-  __device__ bool has_page(const AttentionArgs& args, int page) const {
-    return page * kPageRows < end(rows - 1) && page * kPageRows + kPageRows > begin(args, 0);
-  }
-};
-
 template <int Warps>
-__device__ __forceinline__ void fetch_pages(const AttentionArgs& args, const Shared& sh, const Item& item,
+__device__ __forceinline__ void fetch_pages(const AttentionArgs& args, const Shared& sh, const GroupItem& item,
                                             const std::byte* base, int warp) {
   constexpr int kEach = kSplitPages / Warps;
   for (int page = warp * kEach; page < warp * kEach + kEach; ++page) {
@@ -110,104 +80,8 @@ __device__ __forceinline__ void scores(const std::byte* keys, const float* q, fl
   }
 }
 
-/// Eight dimensions of a head's output: a 32-block is four lanes. Whole warps, some of whose halves may be inactive.
-__device__ __forceinline__ void write_output(const AttentionArgs& args, int row, int head, int lane,
-                                             const float (&y)[8], bool active) {
-  if (args.out.data != nullptr && active) {
-    float4* out = reinterpret_cast<float4*>(args.out.data + int64_t{row} * args.out.stride + head * kDims + lane * 8);
-    out[0] = make_float4(y[0], y[1], y[2], y[3]);
-    out[1] = make_float4(y[4], y[5], y[6], y[7]);
-  }
-  if (args.quantised.data == nullptr) return;
-  uint32_t amax = 0;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) amax = max(amax, __float_as_uint(y[i]) & 0x7fffffffU);
-  amax = max(amax, __shfl_xor_sync(kFullMask, amax, 1));
-  amax = max(amax, __shfl_xor_sync(kFullMask, amax, 2));
-  const BlockScale scale = block_scale(amax);
-  uint32_t words[2];
-  int sum = 0;
-#pragma unroll
-  for (int w = 0; w < 2; ++w) {
-    words[w] = 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int v = quantise_value(y[w * 4 + i], scale);
-      sum += v;
-      words[w] |= static_cast<uint32_t>(v & 255) << (8 * i);
-    }
-  }
-  const int in_block = lane & 3;
-  if (in_block >= 2) sum *= 65536;
-  sum += __shfl_xor_sync(kFullMask, sum, 1);
-  sum += __shfl_xor_sync(kFullMask, sum, 2);
-  if (!active) return;
-  std::byte* record = args.quantised.data + int64_t{row} * args.quantised.stride;
-  const int block = (head * kDims) / 32 + (lane >> 2);
-  // activation_slot of values 8i..8i+3 and 8i+4..8i+7.
-  std::byte* values = record + block * 32 + (in_block & 1) * 16 + (in_block >> 1) * 4;
-  *reinterpret_cast<uint32_t*>(values) = words[0];
-  *reinterpret_cast<uint32_t*>(values + 8) = words[1];
-  if (in_block == 0) {
-    std::byte* scales = record + args.quantised.blocks * 32 + block * 4;
-    *reinterpret_cast<float*>(scales) = scale.d;
-    *reinterpret_cast<int32_t*>(scales + args.quantised.blocks * 4) = sum;
-  }
-}
-
-/// The splits of a head meet; half a warp a head. all: the first split's result.
-__device__ __forceinline__ void merge(const AttentionArgs& args, const float* all, int64_t split_stride, int splits,
-                                      int row, int head, int lane, bool active) {
-  const unsigned half = threadIdx.x & 16;
-  constexpr int kAhead = 4;  // splits whose values are asked for before the maximum is known
-  float4 ahead[kAhead][2];
-  const auto values_of = [&](int s) {
-    return reinterpret_cast<const float4*>(all + s * split_stride + kPartialHead + lane * 8);
-  };
-#pragma unroll
-  for (int s = 0; s < kAhead; ++s) {
-    const float4* values = values_of(min(s, splits - 1));
-    ahead[s][0] = __ldcg(values);
-    ahead[s][1] = __ldcg(values + 1);
-  }
-  float2 mine = __ldcg(reinterpret_cast<const float2*>(all + min(lane, splits - 1) * split_stride));  // maximum, sum
-  float m = mine.x;
-  for (int s = lane + 16; s < splits; s += 16) m = fmaxf(m, __ldcg(all + s * split_stride));
-#pragma unroll
-  for (int offset = 8; offset > 0; offset /= 2) m = fmaxf(m, __shfl_xor_sync(kFullMask, m, offset));
-  float sum = 0.0F, o[8] = {};
-  const auto add = [&](int s, float w, float l, const float4& a, const float4& b) {
-    const float v[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-    sum = s == 0 ? __fmul_rn(w, l) : __fmaf_rn(w, l, sum);
-#pragma unroll
-    for (int e = 0; e < 8; ++e) o[e] = s == 0 ? __fmul_rn(w, v[e]) : __fmaf_rn(w, v[e], o[e]);
-  };
-  for (int first = 0; first < splits; first += 16) {
-    const int count = min(16, splits - first);
-    if (first > 0) mine = __ldcg(reinterpret_cast<const float2*>(all + (first + min(lane, count - 1)) * split_stride));
-    const float weight = numerics::exp<Ops>(__fsub_rn(mine.x, m));
-    int s = 0;
-    if (first == 0) {
-#pragma unroll
-      for (; s < kAhead; ++s) {
-        const float w = __shfl_sync(kFullMask, weight, half + s), l = __shfl_sync(kFullMask, mine.y, half + s);
-        if (s < count) add(s, w, l, ahead[s][0], ahead[s][1]);
-      }
-    }
-    for (; s < count; ++s) {
-      const float w = __shfl_sync(kFullMask, weight, half + s), l = __shfl_sync(kFullMask, mine.y, half + s);
-      const float4* values = values_of(first + s);
-      add(first + s, w, l, __ldcg(values), __ldcg(values + 1));
-    }
-  }
-  const float inverse = __fdiv_rn(1.0F, sum);
-#pragma unroll
-  for (int e = 0; e < 8; ++e) o[e] = __fmul_rn(o[e], inverse);
-  write_output(args, row, head, lane, o, active);
-}
-
 template <CacheType T, int Rows>
-__device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& item, bool fetched) {
+__device__ void attend(const AttentionArgs& args, const Shared& sh, const GroupItem& item, bool fetched) {
   using S = Shape<Rows>;
   const int tid = static_cast<int>(threadIdx.x), lane = tid & 31, warp = tid >> 5;
   const int l16 = tid & 15, half = tid >> 4;  // half-warp
@@ -317,7 +191,7 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
     // An invisible position adds +0 to a sum that is never -0.
     float e[kQuad];
 #pragma unroll
-    for (int h = 0; h < kQuad; ++h) e[h] = seen ? numerics::exp<Ops>(__fsub_rn(s[h], m[h])) : 0.0F;
+    for (int h = 0; h < kQuad; ++h) e[h] = seen ? exp_below(__fsub_rn(s[h], m[h])) : 0.0F;
     return make_float4(e[0], e[1], e[2], e[3]);
   };
   float4* p_rows = reinterpret_cast<float4*>(sh.p);
@@ -434,14 +308,7 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
     }
   }
   __syncthreads();
-  const int last_split = item.position / kSplit;
-  const int first_split = args.window > 0 ? max(0, item.position + 1 - args.window) / kSplit : 0;
-  const int splits = last_split - first_split + 1;
-  const int64_t head_floats = kDims + kPartialHead, split_stride = args.heads * head_floats;
-  const auto partial_of = [&](int r, int head) {
-    return args.partial +
-           ((int64_t{item.unit[kUnitPartial]} + r * splits) * args.heads + item.first_head + head) * head_floats;
-  };
+  const Partials partials(args, item);
   if (mine >= 0) {
     const int r = mine / quads;
     float m[kQuad];
@@ -456,41 +323,10 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
       for (int e = 0; e < 8; ++e) y[h][e] = __fadd_rn(y[h][e], v[e]);
       const int head = mine % quads * kQuad + in_quad;
       const float maximum = in_quad < 2 ? (in_quad == 0 ? m[0] : m[1]) : (in_quad == 2 ? m[2] : m[3]);
-      const float sum = sh.sum[r * heads + head];
-      if (splits == 1) {
-        const float w = numerics::exp<Ops>(__fsub_rn(maximum, maximum));
-        const float inverse = __fdiv_rn(1.0F, __fmul_rn(w, sum));
-#pragma unroll
-        for (int e = 0; e < 8; ++e) y[h][e] = __fmul_rn(__fmul_rn(w, y[h][e]), inverse);
-        write_output(args, item.row + r, item.first_head + head, l16, y[h], true);
-      } else {
-        float* out = partial_of(r, head) + (item.split - first_split) * split_stride;
-        if (l16 == 0) *reinterpret_cast<float2*>(out) = make_float2(maximum, sum);
-        float4* values = reinterpret_cast<float4*>(out + kPartialHead + l16 * 8);
-        values[0] = make_float4(y[h][0], y[h][1], y[h][2], y[h][3]);
-        values[1] = make_float4(y[h][4], y[h][5], y[h][6], y[h][7]);
-      }
+      write_split(args, item, partials, r, head, l16, maximum, sh.sum[r * heads + head], y[h], true);
     }
   }
-  if (splits == 1) return;
-  // The block of a row's last split merges. One thread's fence serves the block: the barrier is before it.
-  __syncthreads();
-  if (tid < item.rows) {
-    int32_t* counter = &args.counters[(item.row + tid) * args.heads + item.first_head];
-    __threadfence();
-    const bool last = atomicAdd(counter, 1) == splits - 1;
-    if (last) *counter = 0;
-    __threadfence();
-    sh.last[tid] = last ? 1 : 0;
-  }
-  __syncthreads();
-  for (int first = 0; first < item.rows * heads; first += 2 * S::kWarps) {
-    const int task = min(first + half, item.rows * heads - 1);
-    const bool active = first + half < item.rows * heads && sh.last[task / heads] != 0;
-    if (!__any_sync(kFullMask, active)) continue;
-    merge(args, partial_of(task / heads, task % heads), split_stride, splits, item.row + task / heads,
-          item.first_head + task % heads, l16, active);
-  }
+  meet<S::kWarps>(args, item, partials, sh.last);
 }
 
 template <CacheType T, int Rows>
@@ -515,9 +351,12 @@ __global__ void __launch_bounds__(Shape<Rows>::kThreads, Shape<Rows>::kPerSm)
   __syncthreads();
   // The header and the units are older than the kernel before this one; see wait_and_pass_on.
   const int items = args.step.header[kUnits + args.window_index] * args.kv_heads;
+  // Units of more rows, which come first, are launch_attention_tile's.
+  int i = static_cast<int>(blockIdx.x);
+  if (Rows > 1) i += args.step.header[kTileUnits + args.window_index] * args.kv_heads;
   bool waited = false;
-  for (int i = static_cast<int>(blockIdx.x); i < items; i += static_cast<int>(gridDim.x)) {
-    const Item item(args, i);
+  for (; i < items; i += static_cast<int>(gridDim.x)) {
+    const GroupItem item(args, i);
     bool fetched = false;
     if (waited) {
       // A page's barrier has gone through two phases, so their parities start over. What was written here comes before
@@ -546,7 +385,7 @@ void launch_typed(const AttentionArgs& args, int sms, cudaStream_t stream) {
   if (args.fused) {
     start(&attention_group_kernel<T, 1>, Shape<1>());
   } else {
-    start(&attention_group_kernel<T, kGroupRows>, Shape<kGroupRows>());
+    start(&attention_group_kernel<T, kFewRows>, Shape<kFewRows>());
   }
 }
 

@@ -383,8 +383,12 @@ class Backend final : public CudaBackend {
     }
     int32_t* units = pages + page_count;
     for (size_t w = 0; w < lowered_.windows.size(); ++w) {
-      const int32_t count = write_units(lowered_.windows[w], group_rows, rows, positions, page_begin, pages, units);
-      host_[kUnits + static_cast<int32_t>(w)] = count;
+      const auto window = static_cast<int32_t>(w);
+      int32_t tiles = 0;
+      const int32_t count =
+          write_units(lowered_.windows[w], group_rows, rows, positions, page_begin, pages, units, tiles);
+      host_[kUnits + window] = count;
+      host_[kTileUnits + window] = tiles;
       units += count * kUnitWords;
     }
     host_[kRows] = rows;
@@ -392,12 +396,15 @@ class Backend final : public CudaBackend {
     host_[kPages] = page_count;
   }
 
-  /// The units of one window, each of at most `group_rows` rows; returns how many. Whole splits come first, so that no
-  /// block starts one last.
+  /// The units of one window, each of at most `group_rows` rows: first those of more than kFewRows rows, of which the
+  /// ones with more pages come first, since they are worked on in this order; then the others, whole splits first, so
+  /// that no block starts one last. Returns how many there are, tiles: how many of the first kind.
   int32_t write_units(int32_t window, int32_t group_rows, int32_t rows, const int32_t* positions,
-                      const int32_t* page_begin, const int32_t* pages, int32_t* out) const {
+                      const int32_t* page_begin, const int32_t* pages, int32_t* out, int32_t& tiles) const {
+    constexpr int32_t kPages = kSplitPositions / kPagePositions;
     int32_t total = 0;
-    for (bool whole : {true, false}) {
+    // Places in this order: kPages + 1 down to 2 for the pages of the first kind, then 1 and 0.
+    for (int32_t place = group_rows > 1 ? kPages + 1 : 1; place >= 0; --place) {
       int32_t partial = 0, count = 1;
       for (int32_t row = 0; row < rows; row += count) {
         const auto range = splits(window, positions[row]);
@@ -406,21 +413,22 @@ class Backend final : public CudaBackend {
         while (count < group_rows && row + count < rows && page_begin[row + count] == page_begin[row] &&
                positions[row + count] == positions[row] + count && splits(window, positions[row + count]) == range)
           ++count;
+        const int32_t last_page = positions[row + count - 1] / kPagePositions;
         for (int32_t split = first; split <= last; ++split) {
-          if ((split < last) != whole) continue;
+          const int32_t unit_pages = std::min(last_page - split * kPages + 1, kPages);
+          if ((count > kFewRows ? unit_pages + 1 : split < last ? 1 : 0) != place) continue;
           int32_t* unit = out + int64_t{total++} * kUnitWords;
           unit[kUnitRow] = row;
           unit[kUnitSplit] = split;
           unit[kUnitPosition] = positions[row];
           unit[kUnitPartial] = partial;
           unit[kUnitRows] = count;
-          const int32_t last_page = positions[row + count - 1] / kPagePositions;
-          constexpr int32_t kPages = kSplitPositions / kPagePositions;
           for (int32_t p = 0; p < kPages; ++p)
             unit[kUnitPages + p] = pages[page_begin[row] + std::min(split * kPages + p, last_page)];
         }
         partial += count * (last - first + 1);
       }
+      if (place == 2) tiles = total;
     }
     return total;
   }
@@ -572,7 +580,7 @@ class Backend final : public CudaBackend {
         ++sampled_end;
       const Variant variant = variant_of(rows);
       const bool decode = variant != Variant::tiles && one_row_each(batch, begin, begin + rows);
-      write_step(batch, begin, begin + rows, sampled, sampled_end, can_group() && !decode ? kGroupRows : 1);
+      write_step(batch, begin, begin + rows, sampled, sampled_end, can_group() && !decode ? lowered_.group_rows : 1);
       const bool groups = can_group() && (!decode || most_units() > kFewUnits);
       const bool one_row = decode && !groups && rows == 1 && most_units() <= kClusterUnits;
       last_ = {variant, decode, groups, one_row, flow_of(decode, rows), step_, sms_, stream_};

@@ -65,6 +65,7 @@ struct Lowered {
   int32_t* distinct = nullptr;   // experts touched in the last step, over all layers
   int moe_layers = 0;
   bool attention_groups = true;    // all attention can use launch_attention_group
+  int32_t group_rows = 64;         // then: most rows of a unit
   std::shared_ptr<FlowPlan> flow;  // null: not a program of that shape
 };
 

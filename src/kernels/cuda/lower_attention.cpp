@@ -64,7 +64,9 @@ Expected<void> Lowering::emit(size_t i, const op::Attend& attend) {
                          static_cast<size_t>(attend.heads * (attend.head_dim + kPartialHead)) * sizeof(float);
   COHORT_ASSIGN(Buffer partials, pool_.take(partial));
   args.partial = reinterpret_cast<float*>(partials.get());
-  COHORT_ASSIGN(args.counters, zeroed(static_cast<size_t>(limits_.rows * attend.heads)));
+  const auto counters = static_cast<size_t>(limits_.rows * attend.heads);
+  COHORT_ASSIGN(args.counters, zeroed(counters + 1));
+  args.next_item = args.counters + counters;
   const bool whole_blocks = attend.head_dim % 32 == 0;
   if (needs_floats(output) || !whole_blocks) {
     COHORT_ASSIGN(args.out, make_floats(output));
@@ -76,6 +78,7 @@ Expected<void> Lowering::emit(size_t i, const op::Attend& attend) {
   args.new_k = heads.k;
   args.new_v = heads.v;
   result_.attention_groups &= attention_groups(args);
+  result_.group_rows = std::min(result_.group_rows, attention_group_rows(args));
   add("attention", [args, cache, layer, fuses](const Launcher& l) mutable {
     args.fused = fuses(l);
     args.step = l.step;
@@ -85,6 +88,7 @@ Expected<void> Lowering::emit(size_t i, const op::Attend& attend) {
     if (args.fused && !l.attention_groups && l.one_row && attention_few_fits(args)) {
       launch_attention_few(args, l.sms, l.stream);
     } else if (l.attention_groups) {
+      if (!args.fused) launch_attention_tile(args, l.sms, l.stream);
       launch_attention_group(args, l.sms, l.stream);
     } else {
       launch_attention(args, l.sms, l.stream);
