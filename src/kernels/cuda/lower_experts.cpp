@@ -40,6 +40,8 @@ Expected<void> Lowering::allocate_routing() {
   COHORT_ASSIGN(int32_t * weights, ints(routes));
   group_.slot_weight = reinterpret_cast<float*>(weights);
   COHORT_ASSIGN(group_.counter, ints(1));
+  COHORT_ASSIGN(group_.counts, ints(kMaxExperts));
+  COHORT_ASSIGN(group_.places, ints(routes));
   COHORT_ASSIGN(int32_t * logits, ints(limits_.rows * experts));
   router_logits_ = reinterpret_cast<float*>(logits);
   experts_stream_ = experts_stream();

@@ -1,127 +1,15 @@
-// Float linear layers (dot16), the router of few rows with its norm, softmax and top k, and the grouping of a step's
-// routes by expert.
-//
-// Weights are packed as [outputs][K / 64][16 lanes][4], so that a lane reads four of its values at once. dot16 is a
-// chain of K / 16 fma in each of 16 lanes, so what bounds few rows is that chain's latency; many rows, shared memory:
-// a thread holds two rows by up to four outputs.
+// The router of few rows with its norm, softmax and top k, and the grouping of a step's routes by expert. Weights as
+// float_linear.cu.
+#include "kernels/cuda/dot16.cuh"
 #include "kernels/cuda/select.cuh"
 
 namespace cohort::cuda {
 namespace {
 
-constexpr int kDotThreads = 256;
-constexpr int kDotRows = 8;     // of a block at once; a thread has two
-constexpr int kRowGap = 16;     // floats between rows in shared memory: half-warps of neighbours read different banks
 constexpr int kRouterRows = 8;  // of the router of few rows
 constexpr int kRouterThreads = kRouterRows * 16;
 constexpr int kSelectThreads = 512;
-
-/// Bulk copies of `rows` rows of k floats to `shared`, by one warp.
-__device__ __forceinline__ void copy_rows(float* shared, const Rows& input, int64_t first, int rows, int k,
-                                          uint64_t* barrier) {
-  const int lane = static_cast<int>(threadIdx.x & 31);
-  if (lane == 0) barrier_expect(barrier, static_cast<uint32_t>(rows * k * 4));
-  __syncwarp();
-  for (int r = lane; r < rows; r += 32)
-    bulk_copy(shared + r * (k + kRowGap), input.data + (first + r) * input.stride, static_cast<uint32_t>(k * 4),
-              barrier);
-}
-
-/// A block keeps 4 * PerThread outputs while rows go by when there are blocks enough, else it walks over all pairs.
-template <int PerThread>
-__global__ void __launch_bounds__(kDotThreads, 1) float_linear_kernel(const __grid_constant__ FloatLinearArgs args) {
-  extern __shared__ __align__(128) float buffer[];
-  __shared__ uint64_t rows_here, weights_here;
-  constexpr int kOutputs = 4 * PerThread;
-  const int k = args.k;
-  float* x = buffer;
-  float* w = buffer + kDotRows * (k + kRowGap);
-  // A thread's rows are kDotRows / 2 apart, so that the two half-warps of a warp have neighbours.
-  const int tid = static_cast<int>(threadIdx.x), lane = tid & 15, my_row = tid >> 4 & 3, out_group = tid >> 6;
-  const int groups = (args.outputs + kOutputs - 1) / kOutputs;
-  if (tid == 0) {
-    barrier_init(&rows_here, 1);
-    barrier_init(&weights_here, 1);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  }
-  __syncthreads();
-  const auto fetch_weights = [&](int group) {
-    const int count = min(kOutputs, args.outputs - group * kOutputs);
-    if (tid == 0) barrier_expect(&weights_here, static_cast<uint32_t>(count * k * 4));
-    __syncwarp();
-    if (tid < count) {
-      bulk_copy(w + tid * k, args.weights + (int64_t{group} * kOutputs + tid) * k, static_cast<uint32_t>(k * 4),
-                &weights_here);
-    }
-  };
-  const int grid = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
-  const bool keeps = grid >= groups;
-  int held = keeps ? block % groups : -1;
-  uint32_t rows_parity = 0, weights_parity = 0;
-  if (keeps && tid < 32) fetch_weights(held);
-  wait_and_pass_on();
-  if (keeps) {
-    barrier_wait(&weights_here, weights_parity);
-    weights_parity ^= 1;
-  }
-  const int rows = args.step.header[args.sampled ? kSampled : kRows];
-  const int sets = (rows + kDotRows - 1) / kDotRows;
-  const int step = keeps ? grid / groups * groups : grid;
-  if (block >= step) return;
-  for (int64_t item = block; item < int64_t{sets} * groups; item += step) {
-    const int set = static_cast<int>(item / groups), group = static_cast<int>(item % groups);
-    const int count = min(kDotRows, rows - set * kDotRows);
-    __syncthreads();
-    if (tid < 32) {
-      copy_rows(x, args.input, int64_t{set} * kDotRows, count, k, &rows_here);
-      if (group != held) fetch_weights(group);
-    }
-    if (group != held) {
-      held = group;
-      barrier_wait(&weights_here, weights_parity);
-      weights_parity ^= 1;
-    }
-    barrier_wait(&rows_here, rows_parity);
-    rows_parity ^= 1;
-    if (my_row >= count) continue;
-    float sum[2][PerThread];
-#pragma unroll
-    for (int i = 0; i < 2 * PerThread; ++i) sum[i / PerThread][i % PerThread] = 0.0F;
-    const float* x0 = x + my_row * (k + kRowGap) + lane;
-    const float* x1 = x0 + kDotRows / 2 * (k + kRowGap);  // of a row that may not be there: its sums are not used
-    const float* w0 = w + out_group * PerThread * k + lane * 4;
-#pragma unroll 8
-    for (int i = 0; i < k; i += 64) {
-      float4 weight[PerThread];
-#pragma unroll
-      for (int o = 0; o < PerThread; ++o) weight[o] = *reinterpret_cast<const float4*>(w0 + o * k + i);
-      const auto step_of = [&](int j, auto&& part) {
-        const float a = x0[i + j * 16], b = x1[i + j * 16];
-#pragma unroll
-        for (int o = 0; o < PerThread; ++o) {
-          sum[0][o] = __fmaf_rn(a, part(weight[o]), sum[0][o]);
-          sum[1][o] = __fmaf_rn(b, part(weight[o]), sum[1][o]);
-        }
-      };
-      step_of(0, [](const float4& v) { return v.x; });
-      step_of(1, [](const float4& v) { return v.y; });
-      step_of(2, [](const float4& v) { return v.z; });
-      step_of(3, [](const float4& v) { return v.w; });
-    }
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-#pragma unroll
-      for (int o = 0; o < PerThread; ++o) {
-        const float y = tree16_half(sum[r][o]);
-        const int output = group * kOutputs + out_group * PerThread + o;
-        const int row = my_row + r * (kDotRows / 2);
-        if (lane != 0 || row >= count || output >= args.outputs) continue;
-        args.out.data[(int64_t{set} * kDotRows + row) * args.out.stride + output] =
-            args.bias != nullptr ? __fadd_rn(y, args.bias[output]) : y;
-      }
-    }
-  }
-}
+constexpr int kPlacingBlocks = 8;  // of select_kernel; from more on routes are placed by all of them
 
 /// Few rows: a block has all rows and one expert at a time. Every block normalises all rows for itself; the blocks
 /// share the work of writing them out.
@@ -248,18 +136,68 @@ __device__ void select_experts(const RouteArgs& args, int row, int* chosen_exper
   }
 }
 
-/// Sorts the step's routes by expert and cuts them into entries. chosen: the routes' experts, null: in device memory.
+/// Routes of a block whose warps have had one row after another.
+template <class Take>
+__device__ __forceinline__ void each_own_route(const RouteArgs& args, int rows, const Take& take) {
+  constexpr int kWarps = kSelectThreads / 32;
+  const int lane = static_cast<int>(threadIdx.x & 31), warp = static_cast<int>(threadIdx.x >> 5);
+  if (lane >= args.top_k) return;
+  for (int row = static_cast<int>(blockIdx.x) * kWarps + warp; row < rows; row += static_cast<int>(gridDim.x) * kWarps)
+    take(int64_t{row} * args.top_k + lane);
+}
+/// Every route of the block gets its place among those of its expert: one atomic an expert and block.
 /// counts: [experts * 2] ints of shared memory.
-__device__ void group_routes(const RouteArgs& args, int rows, const int* chosen, int* counts) {
+__device__ void take_places(const RouteArgs& args, int rows, int* counts) {
+  const int tid = static_cast<int>(threadIdx.x);
+  int* base = counts + args.experts;
+  for (int e = tid; e < args.experts; e += kSelectThreads) counts[e] = 0;
+  __syncthreads();
+  each_own_route(args, rows,
+                 [&](int64_t at) { args.group.places[at] = atomicAdd(&counts[args.group.slot_expert[at]], 1); });
+  __syncthreads();
+  for (int e = tid; e < args.experts; e += kSelectThreads)
+    base[e] = counts[e] > 0 ? atomicAdd(&args.group.counts[e], counts[e]) : 0;
+  __syncthreads();
+  each_own_route(args, rows, [&](int64_t at) { args.group.places[at] += base[args.group.slot_expert[at]]; });
+}
+
+/// Cuts the step's routes, sorted by expert, into entries; the order inside an entry is free, since each route is
+/// computed on its own. chosen: the routes' experts, null: in device memory. placed: every route has its place
+/// (take_places). counts: [experts * 2] ints of shared memory.
+__device__ void group_routes(const RouteArgs& args, int rows, const int* chosen, bool placed, int* counts) {
   const int tid = static_cast<int>(threadIdx.x);
   const int routes = rows * args.top_k;
   const int words = kEntryHeader + args.cap;
   int* first_entry = counts + args.experts;
-  for (int e = tid; e < args.experts; e += kSelectThreads) counts[e] = 0;
+  // take(route, expert, place) for all routes of this thread; many loads in flight at once.
+  const auto each_route = [&](auto&& take) {
+    constexpr int kAhead = 16;
+    for (int first = 0; first < routes; first += kAhead * kSelectThreads) {
+      int expert[kAhead], place[kAhead];
+#pragma unroll
+      for (int u = 0; u < kAhead; ++u) {
+        if (first + u * kSelectThreads >= routes) break;
+        const int i = min(first + u * kSelectThreads + tid, routes - 1);
+        expert[u] = chosen != nullptr ? chosen[i] : __ldcg(args.group.slot_expert + i);
+        place[u] = placed ? __ldcg(args.group.places + i) : 0;
+      }
+#pragma unroll
+      for (int u = 0; u < kAhead; ++u) {
+        const int i = first + u * kSelectThreads + tid;
+        if (first + u * kSelectThreads >= routes) break;
+        if (i < routes) take(i, expert[u], place[u]);
+      }
+    }
+  };
+  for (int e = tid; e < args.experts; e += kSelectThreads) {
+    counts[e] = placed ? __ldcg(args.group.counts + e) : 0;
+    if (placed) args.group.counts[e] = 0;
+  }
   __syncthreads();
-  const auto expert_of = [&](int i) { return chosen != nullptr ? chosen[i] : __ldcg(args.group.slot_expert + i); };
-  for (int i = tid; i < routes; i += kSelectThreads) atomicAdd(&counts[expert_of(i)], 1);
-  __syncthreads();
+  if (!placed) {
+    each_route([&](int, int e, int) { atomicAdd(&counts[e], 1); });
+    __syncthreads();
+  }
   if (tid < 32) {
     // Prefix sums of entries and touched experts, 32 experts at a time.
     int entries = 0, touched = 0;
@@ -291,12 +229,10 @@ __device__ void group_routes(const RouteArgs& args, int rows, const int* chosen,
     }
   }
   __syncthreads();
-  // The order inside an entry is free: each route is computed on its own.
-  for (int i = tid; i < routes; i += kSelectThreads) {
-    const int e = expert_of(i);
-    const int place = atomicAdd(&counts[e], 1);
+  each_route([&](int i, int e, int place) {
+    if (!placed) place = atomicAdd(&counts[e], 1);
     args.group.entries[int64_t{first_entry[e] + place / args.cap} * words + kEntryHeader + place % args.cap] = i;
-  }
+  });
 }
 
 /// The same for at most 64 routes of at most 8 rows, by one warp: an entry is the place of an expert's first route
@@ -375,6 +311,8 @@ __global__ void __launch_bounds__(kSelectThreads) select_kernel(const __grid_con
     stamp(args.step, 4, 1);
     return;
   }
+  const bool placed = gridDim.x > kPlacingBlocks;
+  if (placed) take_places(args, rows, counts);
   if (gridDim.x > 1) {
     __syncthreads();
     if (tid == 0) {  // one thread's fence serves the block: the barrier is before it
@@ -393,28 +331,10 @@ __global__ void __launch_bounds__(kSelectThreads) select_kernel(const __grid_con
     stamp(args.step, 4, 1);
     return;
   }
-  group_routes(args, rows, local, counts);
-}
-
-template <int PerThread>
-bool start_float_linear(const FloatLinearArgs& args, int sms, cudaStream_t stream) {
-  const size_t bytes = sizeof(float) * (static_cast<size_t>(args.k) * (kDotRows + 4 * PerThread) + kDotRows * kRowGap);
-  if (bytes > 226 << 10) return false;
-  const int groups = (args.outputs + 4 * PerThread - 1) / (4 * PerThread);
-  const int64_t blocks = int64_t{groups} * ((args.step.max_rows + kDotRows - 1) / kDotRows);
-  launch(&float_linear_kernel<PerThread>, static_cast<int>(blocks < sms ? blocks : sms), kDotThreads, bytes, stream,
-         args);
-  return true;
+  group_routes(args, rows, local, placed, counts);
 }
 
 }  // namespace
-
-void launch_float_linear(const FloatLinearArgs& args, int sms, cudaStream_t stream) {
-  // Fewer rows: outputs over more blocks.
-  if (args.step.max_rows > 128 && start_float_linear<4>(args, sms, stream)) return;
-  if (args.step.max_rows > kDotRows && start_float_linear<2>(args, sms, stream)) return;
-  start_float_linear<1>(args, sms, stream);
-}
 
 void launch_router(const RouteArgs& args, int sms, cudaStream_t stream) {
   const size_t bytes = sizeof(float) * static_cast<size_t>(args.k * (kRouterRows + 2) + kRouterRows * kRowGap);
