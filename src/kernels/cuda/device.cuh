@@ -231,6 +231,36 @@ __device__ __forceinline__ void quantise_blocks(const float (&x)[Count], int lan
     *reinterpret_cast<int32_t*>(scales + (block + lane * step + out.blocks) * 4) = packed;
   }
 }
+/// Values i to i + 3 (a multiple of 4) of a row; eight neighbouring lanes have a 32-block. Whole warps, of which groups
+/// of eight lanes may be outside of the row.
+__device__ __forceinline__ void quantise_four(float4 x, const Quantised& out, int64_t row, int i, bool inside) {
+  const float values[4] = {x.x, x.y, x.z, x.w};
+  uint32_t amax = 0;
+#pragma unroll
+  for (float v : values) amax = max(amax, __float_as_uint(v) & 0x7fffffffU);
+#pragma unroll
+  for (int offset = 1; offset < 8; offset *= 2) amax = max(amax, __shfl_xor_sync(kFullMask, amax, offset));
+  const BlockScale scale = block_scale(amax);
+  uint32_t word = 0;
+  int sum = 0;
+#pragma unroll
+  for (int v = 0; v < 4; ++v) {
+    const int q = quantise_value(values[v], scale);
+    sum += q;
+    word |= static_cast<uint32_t>(q & 255) << (8 * v);
+  }
+  if (i % 32 >= 16) sum *= 65536;
+#pragma unroll
+  for (int offset = 1; offset < 8; offset *= 2) sum += __shfl_xor_sync(kFullMask, sum, offset);
+  if (!inside) return;
+  std::byte* record = out.data + row * out.stride;
+  *reinterpret_cast<uint32_t*>(record + i / 32 * 32 + activation_slot(i % 32)) = word;
+  if (i % 32 == 0) {
+    std::byte* scales = record + out.blocks * 32 + i / 32 * 4;
+    *reinterpret_cast<float*>(scales) = scale.d;
+    *reinterpret_cast<int32_t*>(scales + out.blocks * 4) = sum;
+  }
+}
 /// The highest lane sum of x^2 in one row in shared memory: squares16 by the 32 lanes of a warp (both halves compute
 /// the same).
 __device__ __forceinline__ float squares16_shared(const float* x, int count, int lane) {

@@ -6,6 +6,7 @@ namespace cohort::cuda {
 namespace {
 
 constexpr int kRowThreads = 512;
+constexpr int kManyRowsPerSm = 4;  // blocks of rows_kernel<256>
 
 __global__ void begin_kernel(const BeginArgs args) {
   wait_and_pass_on();
@@ -32,20 +33,16 @@ __global__ void begin_kernel(const BeginArgs args) {
 
 // Shared memory: one row. Bounds: latency at few rows (two passes over the row and a chain of width / 16 fma).
 template <int Threads>
-__global__ void __launch_bounds__(Threads, Threads == kRowThreads ? 1 : 3)
+__global__ void __launch_bounds__(Threads, Threads == kRowThreads ? 1 : kManyRowsPerSm)
     rows_kernel(const __grid_constant__ RowArgs args) {
   extern __shared__ __align__(16) float row_values[];
   __shared__ float factor_shared;
   const int tid = static_cast<int>(threadIdx.x);
   stamp(args.step, 0);
-  // The norm's weights of this thread's first blocks, before the wait.
-  constexpr int kAhead = 4;
-  float ahead[kAhead];
-#pragma unroll
-  for (int j = 0; j < kAhead; ++j) {
-    const int i = (tid & ~31) + j * Threads + (tid & 31);
-    ahead[j] = args.norm_weight != nullptr && i < args.width ? args.norm_weight[i] : 1.0F;
-  }
+  // The norm's weights of this thread's first values, before the wait.
+  float4 ahead = make_float4(1.0F, 1.0F, 1.0F, 1.0F);
+  if (args.norm_weight != nullptr && tid * 4 < args.width)
+    ahead = *reinterpret_cast<const float4*>(args.norm_weight + tid * 4);
   stamp(args.step, 1);
   wait_and_pass_on();
   stamp(args.step, 2);
@@ -64,19 +61,20 @@ __global__ void __launch_bounds__(Threads, Threads == kRowThreads ? 1 : 3)
       if (args.expert_output != nullptr) {
         const float* d = args.expert_output + source * args.top_k * args.width + i;
         const float* w = args.slot_weight + source * args.top_k;
-        // Eight slots' loads in flight at once.
-        for (int first = 0; first < args.top_k; first += 8) {
-          float4 v[8];
-          float weight[8];
+        // Several slots' loads in flight at once.
+        constexpr int kSlots = Threads == kRowThreads ? 8 : 4;
+        for (int first = 0; first < args.top_k; first += kSlots) {
+          float4 v[kSlots];
+          float weight[kSlots];
 #pragma unroll
-          for (int u = 0; u < 8; ++u) {
+          for (int u = 0; u < kSlots; ++u) {
             if (first + u < args.top_k) {
               v[u] = *reinterpret_cast<const float4*>(d + int64_t{first + u} * args.width);
               weight[u] = w[first + u];
             }
           }
 #pragma unroll
-          for (int u = 0; u < 8; ++u) {
+          for (int u = 0; u < kSlots; ++u) {
             if (first + u == 0) {
               x = make_float4(__fmul_rn(weight[0], v[0].x), __fmul_rn(weight[0], v[0].y), __fmul_rn(weight[0], v[0].z),
                               __fmul_rn(weight[0], v[0].w));
@@ -117,29 +115,26 @@ __global__ void __launch_bounds__(Threads, Threads == kRowThreads ? 1 : 3)
       factor = factor_shared;
     }
     stamp(args.step, 4);
-    // A warp takes 32-blocks; the last one may be short when nothing is quantised.
-    const int warp = tid >> 5, lane = tid & 31;
-    const int blocks = (args.width + 31) / 32;
-    const auto value_of = [&](int b, float weight) {
-      const int i = b * 32 + lane;
+    // A thread has four values at a time, so eight lanes a 32-block.
+#pragma unroll 1
+    for (int first = 0, n = 0; first < args.width; first += Threads * 4, ++n) {
+      const int i = first + tid * 4;
       const bool inside = i < args.width;
-      float y = inside ? row_values[i] : 0.0F;
-      if (args.norm) {
-        y = __fmul_rn(y, factor);
-        if (args.norm_weight != nullptr && inside) y = __fmul_rn(y, weight);
-        if (inside && args.norm_out.data != nullptr) args.norm_out.data[int64_t{row} * args.norm_out.stride + i] = y;
+      float4 y = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+      if (inside) {
+        y = *reinterpret_cast<const float4*>(row_values + i);
+        if (args.norm) {
+          y = make_float4(__fmul_rn(y.x, factor), __fmul_rn(y.y, factor), __fmul_rn(y.z, factor),
+                          __fmul_rn(y.w, factor));
+          if (args.norm_weight != nullptr) {
+            const float4 w = n == 0 ? ahead : *reinterpret_cast<const float4*>(args.norm_weight + i);
+            y = make_float4(__fmul_rn(y.x, w.x), __fmul_rn(y.y, w.y), __fmul_rn(y.z, w.z), __fmul_rn(y.w, w.w));
+          }
+          if (args.norm_out.data != nullptr)
+            *reinterpret_cast<float4*>(args.norm_out.data + int64_t{row} * args.norm_out.stride + i) = y;
+        }
       }
-      return y;
-    };
-    float first[kAhead];
-#pragma unroll
-    for (int j = 0; j < kAhead; ++j) first[j] = value_of(warp + j * (Threads / 32), ahead[j]);
-    if (args.quantised.data != nullptr)
-      quantise_blocks<kAhead>(first, lane, args.quantised, row, warp, Threads / 32, blocks);
-    for (int b = warp + kAhead * (Threads / 32); b < blocks; b += Threads / 32) {
-      const int i = b * 32 + lane;
-      const float y = value_of(b, args.norm_weight != nullptr && i < args.width ? args.norm_weight[i] : 1.0F);
-      if (args.quantised.data != nullptr) quantise_block(y, lane, args.quantised, row, b);
+      if (args.quantised.data != nullptr) quantise_four(y, args.quantised, row, i, inside);
     }
     stamp(args.step, 5);
   }
@@ -399,7 +394,7 @@ void launch_begin(const BeginArgs& args, cudaStream_t stream) {
 void launch_rows(const RowArgs& args, int sms, cudaStream_t stream) {
   const size_t bytes = static_cast<size_t>(args.width) * 4;
   if (args.step.max_rows > 128) {  // a warp's chain of fma leaves the others idle: more rows at once
-    launch(&rows_kernel<256>, sms * 3, 256, bytes, stream, args);
+    launch(&rows_kernel<256>, sms * kManyRowsPerSm, 256, bytes, stream, args);
   } else {
     launch(&rows_kernel<kRowThreads>, at_most(sms * 2, args.step.max_rows), kRowThreads, bytes, stream, args);
   }
