@@ -4,8 +4,8 @@
 //                                  whose name has one of the parts
 //   device_check speed [TYPE...]   qwen3-30b-a3b with random weights: prefill, decode ladder, attribution; with
 //                                  DEVICE_CHECK_CACHE=q8_0 on another cache, then not in h200-steps.csv
-//   device_check ladder B...       as speed of q4_0, at these B alone
-//   device_check climb             decode at every B from 1 to 65
+//   device_check ladder [TYPE] B...  as speed, of q4_0 if no type is named, at these B alone
+//   device_check climb [B]         decode at every B from 1 to 65, or to B
 //   device_check probe B [prefill] one step for a profiler, then their prompts
 //   device_check stamps B FILE     where each block of a decode step was when (builds with -DCOHORT_CUDA_STAMPS=ON)
 //
@@ -174,13 +174,21 @@ bool check_bits(const Shape& shape, const Types& types, TensorType cache, int32_
     for (int32_t s = 1; s < kStreams; ++s) streams.append(batch, s, tokens(s, 0, 1 + s % 3, vocabulary), s % 2 == 0);
     step(batch, "many prompts");
   }
-  for (int32_t rows : {1, 2, 3, 4, 5, 7, 8, 9, 16, 33, 64, 65}) {
+  for (int32_t rows : {1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 33, 64, 65}) {
     Batch batch;
     for (int32_t s = 0; s < rows; ++s) {
       if (streams.length(s) >= positions) streams.rewind(s, positions - 2);
       streams.append(batch, s, tokens(s, streams.length(s), 1, vocabulary), true);
     }
     step(batch, "a decode step");
+  }
+  {
+    Batch batch;  // rows that choose the same experts
+    for (int32_t s = 20; s < 36; ++s) {
+      streams.rewind(s, 0);
+      streams.append(batch, s, tokens(1, 0, 1, vocabulary), true);
+    }
+    step(batch, "rows alike");
   }
   {
     Batch batch;  // decode rows, a window and a prompt piece
@@ -379,7 +387,7 @@ bool check_invariance(CudaBackend& device, int32_t total_pages) {
   }
   Difference difference;
   // The same steps in companies of few, where a kernel runs all layers.
-  for (int32_t rows : {2, 3, 4, 6, 8}) {
+  for (int32_t rows : {2, 3, 4, 6, 8, 9, 11, 16}) {
     std::vector<int32_t> members;
     for (int32_t r = 0; r < rows; ++r) members.push_back((r * 9 + rows) % kCount);
     for (int32_t s : members) together.rewind(s, kPrompt);
@@ -452,7 +460,8 @@ bool speed(const std::string& type, bool climb, bool profile, std::vector<int32_
   std::ofstream csv("h200-steps.csv", std::ios::app);
   std::vector<int32_t> counts = {1, 2, 4, 8, 16, 32, 64};
   if (climb) {
-    counts.resize(65);
+    counts.resize(only.empty() ? 65 : static_cast<size_t>(only[0]));
+    only.clear();
     std::iota(counts.begin(), counts.end(), 1);
   }
   if (!only.empty()) counts = std::move(only);
@@ -586,11 +595,13 @@ int main(int argc, char** argv) {
   } else if (what == "stamps" && args.size() == 3) {
     stamps(std::atoi(args[1].c_str()), args[2].c_str());
   } else if (what == "ladder") {
+    const bool named = args.size() > 1 && std::atoi(args[1].c_str()) == 0;
     std::vector<int32_t> counts;
-    for (size_t i = 1; i < args.size(); ++i) counts.push_back(std::atoi(args[i].c_str()));
-    good = speed("q4_0", false, true, counts);
+    for (size_t i = named ? 2 : 1; i < args.size(); ++i) counts.push_back(std::atoi(args[i].c_str()));
+    good = speed(named ? args[1] : "q4_0", false, true, counts);
   } else if (what == "climb") {
-    good = speed("q4_0", true, false);
+    const int32_t last = args.size() > 1 ? std::atoi(args[1].c_str()) : 65;
+    good = speed("q4_0", true, false, {std::clamp(last, 1, 65)});
   } else {
     for (size_t i = 1; i < args.size(); ++i) good &= speed(args[i], false, true);
   }

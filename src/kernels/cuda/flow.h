@@ -1,5 +1,5 @@
-// All layers of a step of one row (flow.cuh) or of up to eight (flow_rows.cuh) as one kernel: what it is told, and its
-// limits.
+// All layers of a step of one row (flow.cuh) or of up to sixteen (flow_rows.cuh) as one kernel: what it is told, and
+// its limits.
 #pragma once
 
 #include "kernels/cuda/args.h"
@@ -86,7 +86,7 @@ inline constexpr int kFlowWords = 2 * FlowShape::kHidden + FlowShape::kAttention
                                   FlowShape::kHeads * FlowShape::kMaxSplits * kFlowPartial +
                                   FlowShape::kAttentionBlocks * kFlowBlock + FlowShape::kExperts +
                                   FlowShape::kItems * kFlowBlock;
-inline constexpr int kFlowRows = 8;                                // most rows
+inline constexpr int kFlowRows = 16;                               // most rows
 inline constexpr int kFlowEntries = kFlowRows * FlowShape::kTopK;  // most experts of a layer
 inline constexpr int kFlowRowWords = 2 * FlowShape::kHidden + FlowShape::kAttention + 2 * FlowShape::kKeys +
                                      FlowShape::kHeads * FlowShape::kMaxSplits * kFlowPartial + FlowShape::kExperts;
@@ -95,8 +95,8 @@ inline constexpr int kFlowRowQuads =
 
 /// The formats of a model's layers: one for all, or q4_k with q6_k for some of v and down.
 enum class FlowFormats : int32_t { q4, q8, k };
-/// The kernels: of one row, and of up to so many rows (a block of attention has as many heads).
-enum class FlowRows : int32_t { none = 0, one = 1, two = 2, four = 4, eight = 8 };
+/// The kernels: of one row, and of up to so many rows.
+enum class FlowRows : int32_t { none = 0, one = 1, two = 2, four = 4, eight = 8, sixteen = 16 };
 /// Whether this device has room for all blocks at once.
 bool flow_fits(FlowFormats formats, int sms);
 /// Adds to the flag, then runs the layers.

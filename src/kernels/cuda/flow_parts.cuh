@@ -1,4 +1,4 @@
-// What the kernels of all layers share (flow.cuh: one row; flow_rows.cuh: up to eight): words between blocks, the ring
+// What the kernels of all layers share (flow.cuh: one row; flow_rows.cuh: more): words between blocks, the ring
 // of weights, and norms and heads.
 #pragma once
 
@@ -130,35 +130,38 @@ __device__ __forceinline__ void put_block(FlaggedQuad* to, float x, int lane, ui
   const uint32_t more = lane == 0 ? __float_as_uint(s.d) : lane == 4 ? static_cast<uint32_t>(sums) : 0U;
   put(to + lane / 4, word, upper, more, flag);
 }
-/// A segment of a tile times the columns whose words lane (g, t) has: those of column g.
-template <Format F, int SB>
+/// A segment of a tile times G groups of columns whose words [G][SB] lane (g, t) has: those of column g.
+template <Format F, int SB, int G>
 __device__ __forceinline__ void segment_of(const std::byte* tile, int block, const FlaggedQuad* words, Lane at,
-                                           float (&acc)[4]) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) acc[i] = 0.0F;
+                                           float (&acc)[G][4]) {
+  clear<G>(acc);
 #pragma unroll
   for (int b = 0; b < SB; ++b) {
     Block<F> w;
     w.load(tile, block + b, at, false);
-    Columns c;
-    c.b0 = words[b].first;
-    c.b1 = words[b].second;
-    c.d0 = __uint_as_float(__shfl_sync(kFullMask, words[b].more, at.t * 8));
-    c.d1 = __uint_as_float(__shfl_sync(kFullMask, words[b].more, at.t * 8 + 4));
-    if constexpr (Block<F>::kSums) {
-      c.sums0 = static_cast<int>(__shfl_sync(kFullMask, words[b].more, at.t * 8 + 1));
-      c.sums1 = static_cast<int>(__shfl_sync(kFullMask, words[b].more, at.t * 8 + 5));
+#pragma unroll
+    for (int i = 0; i < G; ++i) {
+      const FlaggedQuad& word = words[i * SB + b];
+      Columns c;
+      c.b0 = word.first;
+      c.b1 = word.second;
+      c.d0 = __uint_as_float(__shfl_sync(kFullMask, word.more, at.t * 8));
+      c.d1 = __uint_as_float(__shfl_sync(kFullMask, word.more, at.t * 8 + 4));
+      if constexpr (Block<F>::kSums) {
+        c.sums0 = static_cast<int>(__shfl_sync(kFullMask, word.more, at.t * 8 + 1));
+        c.sums1 = static_cast<int>(__shfl_sync(kFullMask, word.more, at.t * 8 + 5));
+      }
+      w.add(acc[i], c);
     }
-    w.add(acc, c);
   }
 }
-template <Format FA, Format FB, int SB>
+template <Format FA, Format FB, int SB, int G>
 __device__ __forceinline__ void segment_of(bool other, const std::byte* tile, int block, const FlaggedQuad* words,
-                                           Lane at, float (&acc)[4]) {
+                                           Lane at, float (&acc)[G][4]) {
   if (FA != FB && other) {
-    segment_of<FB, SB>(tile, block, words, at, acc);
+    segment_of<FB, SB, G>(tile, block, words, at, acc);
   } else {
-    segment_of<FA, SB>(tile, block, words, at, acc);
+    segment_of<FA, SB, G>(tile, block, words, at, acc);
   }
 }
 

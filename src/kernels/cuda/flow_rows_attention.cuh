@@ -1,4 +1,6 @@
-// Attention of the kernel of all layers for several rows (flow_rows.cuh): a block has H heads of one split of a row.
+// Attention of the kernel of all layers for several rows (flow_rows.cuh): a block has some heads of one split of a row.
+// With two groups of columns it has those of two rows, each by a half of its warps (a team), which meet only at the
+// end.
 //
 // K and V come through the ring, the new ones from the words of q, k and v. What bounds it: loads from shared memory
 // and, with few warps, their latency.
@@ -20,20 +22,63 @@ class RowsAttention : public RowsThread<H> {
   using Base::at_;
   using Base::entry;
   using Base::flag_;
+  using Base::kEach;
+  using Base::kGroups;
   using Base::kQkv;
   using Base::mark;
+  using Base::next_;
+  using Base::position_;
   using Base::release;
   using Base::rows_;
   using Base::sh_;
   using Base::share_;
   using Base::tid_;
   using Base::warp_;
+  using typename Base::Sizes;
+  static constexpr int kTeam = Sizes::kTeam, kTeamWarps = Sizes::kTeamWarps;
 
-  /// Half-warps side by side: q of H heads, then, where the new position is, the new k and v.
+  __device__ __forceinline__ int team() const { return kGroups == 1 ? 0 : tid_ / kTeam; }
+  __device__ __forceinline__ int thread() const { return tid_ % kTeam; }  // of the team
+  __device__ __forceinline__ int warp() const { return warp_ % kTeamWarps; }
+  __device__ __forceinline__ void sync_team() const {
+    if constexpr (kGroups == 1) {
+      sync();
+    } else {
+      asm volatile("bar.sync %0, %1;" ::"r"(3 + team()), "n"(kTeam) : "memory");
+    }
+  }
+  __device__ __forceinline__ int end() const { return share_.end(position_, team()); }
+  __device__ __forceinline__ int rank() const { return share_.rank(team()); }
+  __device__ __forceinline__ int row() const { return share_.row_of(team()); }
+  /// Where the team's entries of the ring start.
+  __device__ __forceinline__ int keys_at() const { return kGroups == 2 && team() == 1 ? sh_.team_entries[0] : 0; }
+  __device__ __forceinline__ int values_at() const {
+    return kGroups == 1 ? 0 : sh_.team_entries[0] + sh_.team_entries[kGroups - 1] + keys_at();
+  }
+  /// After sync_team: the team is done with its K (0) or V (1). Of two teams, entries of K, K, V, V come free as far as
+  /// both are done with.
+  __device__ __forceinline__ void release_half(int half) {
+    if constexpr (kGroups == 1) {
+      release(entries_of(pages_of(end())));
+    } else {
+      if (thread() != 0) return;
+      __threadfence_block();
+      const int first = sh_.team_entries[0], second = sh_.team_entries[1];
+      const uint32_t absent = (first == 0 ? 5U : 0U) | (second == 0 ? 10U : 0U);
+      const uint32_t mine = 1U << (half * 2 + team());
+      const uint32_t done = atomicOr(&sh_.attended, mine) | mine | absent;
+      __threadfence_block();
+      const int run = __ffs(static_cast<int>(~done)) - 1;
+      const int count = (run >> 1) * (first + second) + ((run & 1) != 0 ? first : 0);
+      atomicMax(&sh_.released, next_ + static_cast<uint32_t>(count));
+    }
+  }
+
+  /// Half-warps side by side: q of the heads, then, where the new position is, the new k and v.
   __device__ __forceinline__ void new_heads(const FlowLayer& layer) {
     constexpr int kGroup = Shape::kHeads / Shape::kKvHeads;
-    const int kv_head = share_.first_head / kGroup, half = tid_ >> 4, l16 = tid_ & 15;
-    const bool is_k = half == H, is_v = half == H + 1;
+    const int kv_head = share_.first_head / kGroup, half = thread() >> 4, l16 = tid_ & 15;
+    const bool is_k = half == kEach, is_v = half == kEach + 1;
     const int from = is_v   ? layer.v + kv_head * Shape::kHeadDim
                      : is_k ? layer.k + kv_head * Shape::kHeadDim
                             : layer.q + (share_.first_head + half) * Shape::kHeadDim;
@@ -42,58 +87,62 @@ class RowsAttention : public RowsThread<H> {
 #pragma unroll
     for (int i = 0; i < 8; ++i) weight[i] = __ldg(norm_weight + l16 + i * 16);
     uint32_t bits[8];
-    take<8>([&](int i) { return args_.rows.heads + share_.row * kQkv + from + l16 + i * 16; }, flag_, bits);
+    take<8>([&](int i) { return args_.rows.heads + row() * kQkv + from + l16 + i * 16; }, flag_, bits);
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < 8; ++i) x[i] = __uint_as_float(bits[i]);
-    head_row(sh_.cosines, sh_.sines, !is_v, is_k ? layer.k_eps : layer.q_eps, weight, !is_v, l16, x);
-    const int at = share_.position % kSplit;
+    head_row(sh_.cosines[team()], sh_.sines[team()], !is_v, is_k ? layer.k_eps : layer.q_eps, weight, !is_v, l16, x);
+    const int at = position_ % kSplit;
     const bool owner = share_.first_head % kGroup == 0;  // the first heads of the group append for all
-    const int64_t page = (int64_t{sh_.pages[at / kPageRows]} * Shape::kKvHeads + kv_head) * kHeadBytes;
+    const int64_t page = (int64_t{sh_.pages[team()][at / kPageRows]} * Shape::kKvHeads + kv_head) * kHeadBytes;
     using Cache = Cached<CacheType::f16>;
-    std::byte* keys =
-        half >= H ? entry(at / kPageRows / kEntryPages) + at / kPageRows % kEntryPages * kHeadBytes : nullptr;
+    std::byte* keys = half >= kEach
+                          ? entry(keys_at() + at / kPageRows / kEntryPages) + at / kPageRows % kEntryPages * kHeadBytes
+                          : nullptr;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const int d = l16 + i * 16;
       if (is_v) {
-        sh_.fresh_v[d] = Cache::rounded(x[i]);
+        sh_.fresh_v[team()][d] = Cache::rounded(x[i]);
         if (owner) Cache::store(layer.values + page, at % kPageRows * Shape::kHeadDim + d, x[i]);
       } else if (is_k) {
         const int key = d / 8 * 8 * kPageRows + at % kPageRows * 8 + d % 8;
         Cache::store(keys, key, x[i]);
         if (owner) Cache::store(layer.keys + page, key, x[i]);
       } else {
-        sh_.q()[half * Shape::kHeadDim + d] = x[i];
+        sh_.q(team())[half * Shape::kHeadDim + d] = x[i];
       }
     }
   }
 
   __device__ __forceinline__ void attend(const FlowLayer& layer) {
-    if (share_.end > 0) {
-      const bool fresh = share_.position / kSplit == share_.rank;
-      if (warp_ < H / 2 || (warp_ == H / 2 && fresh)) new_heads(layer);
-      sync();
+    if (end() > 0) {
+      const bool fresh = position_ / kSplit == rank();
+      if (warp() < kEach / 2 || (warp() == kEach / 2 && fresh)) new_heads(layer);
+      sync_team();
       mark(5);
-      Flagged* mine =
-          args_.rows.partial +
-          ((share_.row * Shape::kHeads + share_.first_head) * Shape::kMaxSplits + share_.rank) * kFlowPartial;
+      Flagged* mine = args_.rows.partial +
+                      ((row() * Shape::kHeads + share_.first_head) * Shape::kMaxSplits + rank()) * kFlowPartial;
       scores();
       values(mine, fresh);
       mark(6);
     }
-    if (share_.row >= 0 && warp_ < H) merge(share_.first_head + warp_);
+    // Of two teams the first waits here, for what it would ask for slows the other. The output layer's sums go where
+    // those of q, k and v were: all warps are done with them.
+    if (kGroups == 2 || end() == 0) sync();
+    if constexpr (kGroups == 2) next_ += static_cast<uint32_t>(2 * (sh_.team_entries[0] + sh_.team_entries[1]));
+    if (position_ >= 0 && warp() < kEach) merge(share_.first_head + warp());
   }
 
   /// p of 256 positions. Eight warps compute scores, a lane of several positions and heads: loads from shared memory
   /// are what bounds it, so each is used as often as latency allows.
   __device__ __forceinline__ void scores() {
-    constexpr int kScoreParts = RowsShared<H>::kScoreParts, kHeadParts = 8 / kScoreParts;
-    constexpr int kMine = H / kHeadParts, kPages = kSplitPages / kScoreParts;
+    constexpr int kScoreParts = Sizes::kScoreParts, kHeadParts = 8 / kScoreParts;
+    constexpr int kMine = kEach / kHeadParts, kPages = kSplitPages / kScoreParts;
     using Cache = Cached<CacheType::f16>;
-    const int pages = (share_.end + kPageRows - 1) / kPageRows;
-    if (warp_ < kHeadParts * kScoreParts) {
-      const int part = warp_ % kScoreParts, first = warp_ / kScoreParts * kMine;
+    const int pages = pages_of(end());
+    if (warp() < kHeadParts * kScoreParts) {
+      const int part = warp() % kScoreParts, first = warp() / kScoreParts * kMine;
       float score[kPages][kMine];
 #pragma unroll
       for (int i = 0; i < kPages; ++i) {
@@ -102,11 +151,11 @@ class RowsAttention : public RowsThread<H> {
       }
       if (part * kPages < pages) {
         const int entry_of = part * kPages / kEntryPages, in_entry = part * kPages % kEntryPages;
-        const std::byte* keys = entry(entry_of) + at_.lane * 16;
+        const std::byte* keys = entry(keys_at() + entry_of) + at_.lane * 16;
         int place[kPages];
 #pragma unroll
         for (int i = 0; i < kPages; ++i) place[i] = min(in_entry + i, pages - 1 - entry_of * kEntryPages) * kHeadBytes;
-        const float* q = sh_.q() + first * Shape::kHeadDim;
+        const float* q = sh_.q(team()) + first * Shape::kHeadDim;
         uint4 next[kPages];
         const auto load = [&](int c) {
 #pragma unroll
@@ -139,60 +188,72 @@ class RowsAttention : public RowsThread<H> {
         for (int i = 0; i < kPages; ++i) {
           const int position = (part * kPages + i) * kPageRows + at_.lane;
           const float scaled = __fmul_rn(score[i][h], args_.scale);
-          sh_.p()[position * H + first + h] = scaled;
-          if (position < share_.end) key = max(key, float_key(scaled));
+          sh_.p(team())[position * kEach + first + h] = scaled;
+          if (position < end()) key = max(key, float_key(scaled));
         }
         key = __reduce_max_sync(kFullMask, key);
-        if (at_.lane == 0) sh_.keys[(first + h) * kScoreParts + part] = key;
+        if (at_.lane == 0) sh_.keys[team()][(first + h) * kScoreParts + part] = key;
       }
     }
-    sync();
-    release((pages + kEntryPages - 1) / kEntryPages);  // K
-    const int position = tid_ & (kSplit - 1), first = tid_ / kSplit * (H / 2);
-    float* p = sh_.p() + position * H + first;
+    sync_team();
+    release_half(0);
+    constexpr int kMineOf = kEach * kSplit / kTeam;
+    const int position = thread() & (kSplit - 1), first = thread() / kSplit * kMineOf;
+    float* p = sh_.p(team()) + position * kEach + first;
 #pragma unroll
-    for (int h = 0; h < H / 2; ++h) {
+    for (int h = 0; h < kMineOf; ++h) {
       // An invisible position adds +0 to a sum that is never -0.
-      p[h] = position < share_.end ? numerics::exp<Ops>(__fsub_rn(p[h], maximum_of(first + h))) : 0.0F;
+      p[h] = position < end() ? numerics::exp<Ops>(__fsub_rn(p[h], maximum_of(first + h))) : 0.0F;
     }
-    sync();
+    sync_team();
   }
   __device__ __forceinline__ float maximum_of(int head) const {
-    constexpr int kCount = RowsShared<H>::kScoreParts;
-    int key = sh_.keys[head * kCount];
+    constexpr int kCount = Sizes::kScoreParts;
+    const int* keys = sh_.keys[team()] + head * kCount;
+    int key = keys[0];
 #pragma unroll
-    for (int i = 1; i < kCount; ++i) key = max(key, sh_.keys[head * kCount + i]);
+    for (int i = 1; i < kCount; ++i) key = max(key, keys[i]);
     return key_float(key);
   }
 
   /// p times V: a warp has one of four segments and up to four heads, a lane four dimensions of each.
   __device__ __forceinline__ void values(Flagged* mine, bool fresh) {
     constexpr int kDims = Shape::kHeadDim, kHeadWords = Shape::kMaxSplits * kFlowPartial;
-    constexpr int kEach = H / 2, kAhead = 4;
-    float* exchange = sh_.exchange();
-    const float* p = sh_.p();
-    if (warp_ < 8) {
-      const int segment = warp_ & 3, head = (warp_ >> 2) * kEach, dim = at_.lane * 4, at = share_.position % kSplit;
+    constexpr int kMine = kEach / 2, kAhead = 4;
+    float* exchange = sh_.exchange(team());
+    const float* p = sh_.p(team());
+    const int summed = warp() - (kTeamWarps - kEach);
+    if (summed >= 0) {  // l = sum16(p) of a head, both halves the same
+      float sum = 0.0F;
+#pragma unroll
+      for (int j = 0; j < kSplit / 16; ++j) sum = __fadd_rn(sum, p[((at_.lane & 15) + j * 16) * kEach + summed]);
+      sum = tree16(sum);
+      if (at_.lane == 0) put(mine + summed * kHeadWords, maximum_of(summed), flag_);
+      if (at_.lane == 1) put(mine + summed * kHeadWords + 1, sum, flag_);
+    }
+    if (warp() < 8) {
+      const int segment = warp() & 3, head = (warp() >> 2) * kMine, dim = at_.lane * 4, at = position_ % kSplit;
       const int from = segment * 64;
-      int to = min(share_.end, from + 64);
+      int to = min(end(), from + 64);
       const bool mine_fresh = fresh && at / 64 == segment;
       if (mine_fresh) --to;
-      float o[kEach][4];
+      float o[kMine][4];
 #pragma unroll
-      for (int h = 0; h < kEach; ++h) o[h][0] = o[h][1] = o[h][2] = o[h][3] = 0.0F;
+      for (int h = 0; h < kMine; ++h) o[h][0] = o[h][1] = o[h][2] = o[h][3] = 0.0F;
       const auto add = [&](int i, const float4& v) {
-        float with[kEach];
-        load_heads<kEach>(p + i * H + head, with);
+        float with[kMine];
+        load_heads<kMine>(p + i * kEach + head, with);
 #pragma unroll
-        for (int h = 0; h < kEach; ++h) {
+        for (int h = 0; h < kMine; ++h) {
           o[h][0] = __fmaf_rn(with[h], v.x, o[h][0]);
           o[h][1] = __fmaf_rn(with[h], v.y, o[h][1]);
           o[h][2] = __fmaf_rn(with[h], v.z, o[h][2]);
           o[h][3] = __fmaf_rn(with[h], v.w, o[h][3]);
         }
       };
-      const std::byte* v = from >= share_.end ? nullptr  // nothing is read
-                                              : entry(segment / 2) + (segment % 2 * 64 - from) * (kDims * 2) + dim * 2;
+      const std::byte* v = from >= end()
+                               ? nullptr  // nothing is read
+                               : entry(values_at() + segment / 2) + (segment % 2 * 64 - from) * (kDims * 2) + dim * 2;
       const auto load = [&](int i) { return *reinterpret_cast<const uint2*>(v + i * (kDims * 2)); };
       const auto unpack = [](uint2 raw) {
         const float2 low = half_pair(raw.x), high = half_pair(raw.y);
@@ -209,27 +270,21 @@ class RowsAttention : public RowsThread<H> {
       }
 #pragma unroll 1
       for (; i < to; ++i) add(i, unpack(load(i)));
-      if (mine_fresh) add(at, *reinterpret_cast<const float4*>(sh_.fresh_v + dim));
+      if (mine_fresh) add(at, *reinterpret_cast<const float4*>(sh_.fresh_v[team()] + dim));
+      if constexpr (kGroups == 2) sync_team();  // p makes room
 #pragma unroll
-      for (int h = 0; h < kEach; ++h) {
-        *reinterpret_cast<float4*>(exchange + (segment * H + head + h) * kDims + dim) =
+      for (int h = 0; h < kMine; ++h) {
+        *reinterpret_cast<float4*>(exchange + (segment * kEach + head + h) * kDims + dim) =
             make_float4(o[h][0], o[h][1], o[h][2], o[h][3]);
       }
-    } else if (warp_ >= kWarps - H) {  // l = sum16(p) of a head, both halves the same
-      const int head = warp_ - (kWarps - H);
-      float sum = 0.0F;
-#pragma unroll
-      for (int j = 0; j < kSplit / 16; ++j) sum = __fadd_rn(sum, p[((at_.lane & 15) + j * 16) * H + head]);
-      sum = tree16(sum);
-      if (at_.lane == 0) put(mine + head * kHeadWords, maximum_of(head), flag_);
-      if (at_.lane == 1) put(mine + head * kHeadWords + 1, sum, flag_);
     }
-    sync();
-    release((share_.end + kPageRows * kEntryPages - 1) / (kPageRows * kEntryPages));  // V
+    sync_team();
+    release_half(1);
 #pragma unroll
-    for (int n = tid_; n < H * kDims; n += kThreads) {
+    for (int n = thread(); n < kEach * kDims; n += kTeam) {
       const float* e = exchange + n;
-      const float y = __fadd_rn(__fadd_rn(e[0], e[H * kDims]), __fadd_rn(e[2 * H * kDims], e[3 * H * kDims]));
+      const float y =
+          __fadd_rn(__fadd_rn(e[0], e[kEach * kDims]), __fadd_rn(e[2 * kEach * kDims], e[3 * kEach * kDims]));
       put(mine + n / kDims * kHeadWords + 2 + n % kDims, y, flag_);
     }
   }
@@ -237,10 +292,10 @@ class RowsAttention : public RowsThread<H> {
   /// One warp: 32 dimensions of a head of this block's row over all splits, quantised.
   __device__ __forceinline__ void merge(int head_index) {
     constexpr int kSplits = Shape::kMaxSplits;
-    const int last = share_.position / kSplit;
-    const Flagged* head = args_.rows.partial + (share_.row * Shape::kHeads + head_index) * kSplits * kFlowPartial;
+    const int last = position_ / kSplit;
+    const Flagged* head = args_.rows.partial + (row() * Shape::kHeads + head_index) * kSplits * kFlowPartial;
     const Flagged* own = head + min(at_.lane, last) * kFlowPartial;
-    const Flagged* parts = head + 2 + share_.rank * 32 + at_.lane;
+    const Flagged* parts = head + 2 + rank() * 32 + at_.lane;
     uint32_t bits[2 + kSplits];
     take<2 + kSplits>([&](int i) { return i < 2 ? own + i : parts + min(i - 2, last) * kFlowPartial; }, flag_, bits);
     __syncwarp();
@@ -257,8 +312,8 @@ class RowsAttention : public RowsThread<H> {
       o = s == 0 ? __fmul_rn(w, v) : __fmaf_rn(w, v, o);
     }
     const float y = __fmul_rn(o, __fdiv_rn(1.0F, sum));
-    const int block = head_index * (Shape::kHeadDim / 32) + share_.rank;
-    put_block(args_.rows.attended + (share_.row * Shape::kAttentionBlocks + block) * 4, y, at_.lane, flag_);
+    const int block = head_index * (Shape::kHeadDim / 32) + rank();
+    put_block(args_.rows.attended + (row() * Shape::kAttentionBlocks + block) * 4, y, at_.lane, flag_);
   }
 };
 

@@ -9,43 +9,67 @@ namespace flow {
 
 inline constexpr int kRowTiles = 3;      // of q, k and v in a block: the grid has 107 blocks at least
 inline constexpr int kEntryPages = 4;    // of K or V in an entry of the ring: smaller ones find room earlier
-inline constexpr int kChoosers = 8;      // warps, one a row
 inline constexpr int kRoleBlocks = 128;  // blocks that share rows: norms, the router, attention
 inline constexpr int kRecord = shared_record(Shape::kHiddenBlocks, true);
 
-/// H: most rows, and the heads that a block of attention has: 32 heads of H rows are 128 / 4 splits sets of H heads.
+/// H: most rows. Up to eight are one group of columns of the products; sixteen are two, and a block serves two rows.
 template <int H>
-struct RowsShared {
-  static constexpr int kScoreParts = H > 2 ? 2 : 4;  // warps that share the positions of a split
-  static constexpr int kColumn = H * kColumnFloats;  // floats of one part of a tile's sums
-  alignas(16) std::byte records[H * kRecord];        // the experts' input
-  alignas(16) float partial[kRowTiles * kWarps * kColumn];
-  alignas(16) float results[H == 2 ? 2 : 1][H * Shape::kTopK][kTileRows];  // of down: halves of K, routes
-  alignas(16) float work[H > 4 ? H*(Shape::kHeadDim + kSplit) : Shape::kHidden];
+struct RowsSizes {
+  static constexpr int kGroups = H > 8 ? 2 : 1;
+  static constexpr int kEach = H / kGroups;  // rows of a group; heads and experts of the router that a block has of a
+                                             // row: 32 heads of kEach rows are 128 / 4 splits sets of kEach heads
+  static constexpr int kTeamWarps = kWarps / kGroups, kTeam = kTeamWarps * 32;  // threads of a row's attention
+  static constexpr int kChoosers = kGroups * 8;                                 // warps, one a row
+  static constexpr int kMostEntries = H * Shape::kTopK;                         // experts of a layer
+  static constexpr int kScoreParts = kEach > 2 ? 2 : 4;                         // warps that share a split's positions
+  static constexpr int kColumn = kEach * kColumnFloats;  // floats of one part of a tile's sums, a group
+  static constexpr int kHalves = H == 2 ? 2 : 1;         // of K in down's results
+  // Floats of a team: q and p, later (two teams) the values' parts; or a row.
+  static constexpr int kAttend = kEach * (Shape::kHeadDim + kSplit), kParts = 4 * kEach * Shape::kHeadDim;
+  static constexpr int kWork = kGroups == 2 ? kParts : kAttend > Shape::kHidden ? kAttend : Shape::kHidden;
+  static constexpr int kResults = kHalves * kMostEntries * kTileRows;
+  static constexpr int kRecords = H * kRecord, kOthers = (kGroups * kWork + kResults) * 4;
+};
+
+template <int H>
+struct RowsShared : RowsSizes<H> {
+  using Sizes = RowsSizes<H>;
+  /// Of phases that no warps are in at the same time: the experts' input; or a row's values and attention, and behind
+  /// them down's results, which the next layer's first row must not meet.
+  alignas(16) std::byte phases[Sizes::kRecords > Sizes::kOthers ? Sizes::kRecords : Sizes::kOthers];
+  alignas(16) float partial[kRowTiles * kWarps * Sizes::kColumn];
   alignas(16) FlowLayer layers[2];
-  alignas(16) float fresh_v[Shape::kHeadDim];
-  float cosines[Shape::kHeadDim / 2], sines[Shape::kHeadDim / 2];
+  alignas(16) float fresh_v[Sizes::kGroups][Shape::kHeadDim];
+  float cosines[Sizes::kGroups][Shape::kHeadDim / 2], sines[Sizes::kGroups][Shape::kHeadDim / 2];
   float own[H * kTileRows];  // this block's values of the residual
-  int keys[H * kScoreParts], pages[kSplitPages];
-  float factor;
+  int keys[Sizes::kGroups][Sizes::kEach * Sizes::kScoreParts], pages[Sizes::kGroups][kSplitPages];
+  int team_entries[Sizes::kGroups];  // of the ring, with K or with V
+  float factors[Sizes::kGroups];
   // The experts of a layer.
   float weights[H * Shape::kTopK];  // by row and slot
   int chosen[H * Shape::kTopK];
-  uint4 masks[kFlowRows];                   // of a row's experts
-  int experts[kFlowEntries];                // in rising order
-  uint32_t rows[kFlowEntries];              // bits of rows
-  uint8_t slots[kFlowEntries * kFlowRows];  // of a row
+  uint4 masks[H];                            // of a row's experts
+  int experts[Sizes::kMostEntries];          // in rising order
+  uint32_t rows[Sizes::kMostEntries];        // bits of rows
+  uint8_t slots[Sizes::kMostEntries * H];    // of a row
+  uint8_t columns[Sizes::kMostEntries * H];  // rows in rising order; two groups only
   int entries;
   uint64_t full[kEntries], layer_here[2];
   int place[kEntries];
-  uint32_t released;
-  unsigned long long used;  // bits of the experts that down is done with
+  uint32_t released, attended;                                // attended: bits of K and V that teams are done with
+  unsigned long long used[Sizes::kMostEntries > 64 ? 2 : 1];  // bits of the experts that down is done with
 
-  // Parts that are not in use at the same time.
-  __device__ float* x() { return work; }                        // [hidden], packed as the router's weights are
-  __device__ float* q() { return work; }                        // [H][head_dim]
-  __device__ float* p() { return work + H * Shape::kHeadDim; }  // [256][H]
-  __device__ float* exchange() { return partial; }              // [4][H][head_dim]
+  __device__ float* work(int team) { return reinterpret_cast<float*>(phases) + team * Sizes::kWork; }
+  __device__ std::byte* records() { return phases; }
+  __device__ float* x(int i) { return work(0) + i * Shape::kHidden; }  // [hidden], packed as the router's weights are
+  __device__ float* q(int team) { return work(team); }                 // [heads][head_dim]
+  __device__ float* p(int team) { return work(team) + Sizes::kEach * Shape::kHeadDim; }  // [256][heads]
+  /// [4][heads][head_dim]
+  __device__ float* exchange(int team) { return Sizes::kGroups == 1 ? partial : work(team); }
+  /// Of down, [halves of K][routes][16].
+  __device__ float* result(int half, int route) {
+    return work(Sizes::kGroups) + (half * Sizes::kMostEntries + route) * kTileRows;
+  }
 };
 template <int H>
 struct RowsPlace : RowsShared<H> {
@@ -55,27 +79,41 @@ struct RowsPlace : RowsShared<H> {
 /// This block's share of each phase.
 template <int H>
 struct RowsShare {
-  static constexpr int kSets = Shape::kHeads / H;  // of a row's heads
-  int first_tile, tiles;                           // of q, k, v
-  int row, part;                                   // of norms and the router; row < 0: none
-  int first_head, rank;                            // of attention
-  int position, end;                               // of the row; visible positions of this split, 0: none
-  bool row_tile;                                   // of the output layer and down
-  __device__ RowsShare(const Step& step, int rows, int block, int grid) {
-    constexpr int kTiles = (Shape::kAttention + 2 * Shape::kKeys) / kTileRows;
-    constexpr int kParts = kRoleBlocks / H;
-    static_assert(kParts == kSets * Shape::kMaxSplits);
+  using Sizes = RowsSizes<H>;
+  int first_tile, tiles;  // of q, k, v
+  int row, part;          // of norms and the router; row < 0: none. Of two groups also row + 8, if there is one
+  int first_head;         // of attention
+  bool row_tile;          // of the output layer and down
+  __device__ RowsShare(int rows, int block, int grid) {
+    constexpr int kTiles = (Shape::kAttention + 2 * Shape::kKeys) / kTileRows, kParts = kRoleBlocks / Sizes::kEach;
+    static_assert(kParts == Shape::kHeads / Sizes::kEach * Shape::kMaxSplits);
     first_tile = kTiles * block / grid;
     tiles = kTiles * (block + 1) / grid - first_tile;
-    row = block / kParts < rows ? block / kParts : -1;
+    row = block / kParts < min(rows, Sizes::kEach) ? block / kParts : -1;
     part = block % kParts;
-    first_head = part / Shape::kMaxSplits * H;
-    rank = part % Shape::kMaxSplits;
-    position = row >= 0 ? step.positions[row] : 0;
-    end = row >= 0 ? max(0, min(position + 1 - rank * kSplit, kSplit)) : 0;
+    first_head = part / Shape::kMaxSplits * Sizes::kEach;
     row_tile = block < Shape::kTiles;
   }
+  /// Of attention a block, or a half of its warps (a team), has some heads of one split of a row. Of two rows the
+  /// second has another split, so that full ones meet short or absent ones.
+  __device__ __forceinline__ int rank(int team) const { return part % Shape::kMaxSplits ^ (team * 2); }
+  __device__ __forceinline__ int row_of(int team) const { return row + team * Sizes::kEach; }
+  /// Of the team's row; -1: none.
+  __device__ __forceinline__ int position(const Step& step, int rows, int team) const {
+    return row >= 0 && row_of(team) < rows ? step.positions[row_of(team)] : -1;
+  }
+  /// Visible positions of the split, 0: none.
+  __device__ __forceinline__ int end(int position, int team) const {
+    return max(0, min(position + 1 - rank(team) * kSplit, kSplit));
+  }
 };
+__device__ __forceinline__ int pages_of(int positions) {
+  return (positions + kPageRows - 1) / kPageRows;
+}
+/// Of the ring.
+__device__ __forceinline__ int entries_of(int pages) {
+  return (pages + kEntryPages - 1) / kEntryPages;
+}
 
 /// The experts of all rows as bits; an entry is an expert's rank among them.
 struct ExpertSet {
@@ -119,9 +157,12 @@ struct ExpertSet {
 template <int H>
 __device__ __forceinline__ void fill_rows(const FlowArgs& args, std::byte* ring, RowsPlace<H>& sh,
                                           const RowsShare<H>& share, int rows) {
+  using Sizes = RowsSizes<H>;
   const int lane = static_cast<int>(threadIdx.x & 31), block = static_cast<int>(blockIdx.x);
   const int grid = static_cast<int>(gridDim.x);
   Filler<RowsPlace<H>> filler(ring, sh);
+  const auto team_pages = [&](int team) { return pages_of(share.end(share.position(args.step, rows, team), team)); };
+  const int first_pages = team_pages(0), second_pages = Sizes::kGroups == 2 ? team_pages(1) : 0;
   int touched = 0;
   for (int l = 0; l < args.count; ++l) {
     const FlowLayer& layer = args.layers[l];
@@ -137,31 +178,33 @@ __device__ __forceinline__ void fill_rows(const FlowArgs& args, std::byte* ring,
         filler.push(dense.weights + int64_t{tile - (second ? layer.dense[0].tiles : 0)} * dense.tile_bytes,
                     static_cast<uint32_t>(dense.tile_bytes));
       }
-      if (share.end > 0) {
-        const int pages = (share.end + kPageRows - 1) / kPageRows;
 #pragma unroll 1
-        for (int half = 0; half < 2; ++half) {
-          const std::byte* from = half == 0 ? layer.keys : layer.values;
-          std::byte* to = nullptr;
+      for (int i = 0; i < 2 * Sizes::kGroups; ++i) {  // K of all teams, V of all teams
+        const int team = i % Sizes::kGroups, pages = team == 0 ? first_pages : second_pages;
+        const std::byte* from = i < Sizes::kGroups ? layer.keys : layer.values;
+        std::byte* to = nullptr;
 #pragma unroll 1
-          for (int i = 0; i < pages; ++i) {
-            if (i % kEntryPages == 0) to = filler.open(static_cast<uint32_t>(min(pages - i, kEntryPages) * kHeadBytes));
-            const int64_t head =
-                int64_t{sh.pages[i]} * Shape::kKvHeads + share.first_head / (Shape::kHeads / Shape::kKvHeads);
-            filler.copy(to + i % kEntryPages * kHeadBytes, from + head * kHeadBytes, kHeadBytes);
-          }
+        for (int page = 0; page < pages; ++page) {
+          if (page % kEntryPages == 0)
+            to = filler.open(static_cast<uint32_t>(min(pages - page, kEntryPages) * kHeadBytes));
+          const int64_t head =
+              int64_t{sh.pages[team][page]} * Shape::kKvHeads + share.first_head / (Shape::kHeads / Shape::kKvHeads);
+          filler.copy(to + page % kEntryPages * kHeadBytes, from + head * kHeadBytes, kHeadBytes);
         }
       }
       if (share.row_tile) {
         filler.push(layer.output.weights + int64_t{block} * layer.output.tile_bytes,
                     static_cast<uint32_t>(layer.output.tile_bytes));
       }
-      if (share.row >= 0) filler.push(layer.router + int64_t{share.part} * H * Shape::kHidden, H * Shape::kHidden * 4);
+      if (share.row >= 0) {
+        filler.push(layer.router + int64_t{share.part} * Sizes::kEach * Shape::kHidden,
+                    Sizes::kEach * Shape::kHidden * 4);
+      }
     }
     __syncwarp();
     const FlowDense pair = layer.pair, down = layer.down;
     const int64_t pair_bytes = layer.pair_bytes, down_bytes = layer.down_bytes;
-    asm volatile("bar.sync 2, %0;" ::"n"((kChoosers + 1) * 32) : "memory");
+    asm volatile("bar.sync 2, %0;" ::"n"((Sizes::kChoosers + 1) * 32) : "memory");
     ExpertSet all;
     const uint4 mine = sh.masks[lane < rows ? lane : 0];
     all.add(make_uint4(__reduce_or_sync(kFullMask, mine.x), __reduce_or_sync(kFullMask, mine.y),

@@ -50,8 +50,9 @@ Expected<void> Lowering::emit_rows(size_t at, RowArgs args, ValueId output, cons
   ready.sum_out = {};
   const bool nothing = !ready.norm && ready.quantised.data == nullptr;
   add("combine", [args, ready, nothing](const Launcher& l) {
-    if (nothing && l.variant == Variant::small) return;
-    RowArgs a = l.variant == Variant::small ? ready : args;
+    const bool summed = l.variant == Variant::small || l.flow != FlowRows::none;
+    if (nothing && summed) return;
+    RowArgs a = summed ? ready : args;
     a.step = l.step;
     launch_rows(a, l.sms, l.stream);
   });

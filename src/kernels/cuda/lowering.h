@@ -176,7 +176,8 @@ class Lowering {
   // ---- Operations.
 
   /// Emits `args` as a row kernel that makes `output`, with the norm that follows it if there is one. few:
-  /// where another kernel leaves `output` in steps of at most 8 rows, so that only the norm is left to do.
+  /// where another kernel leaves `output` in steps of at most 8 rows, or the one for all layers in those that it runs,
+  /// so that only the norm is left to do.
   Expected<void> emit_rows(size_t at, RowArgs args, ValueId output, const Rows* few = nullptr);
   Expected<void> emit(size_t i, const op::Embed& embed);
   Expected<void> emit(size_t i, const op::Gather&);
