@@ -68,8 +68,8 @@ constexpr Quality qualities[] = {
     {"q6_k", 0.01709, 0x44c17cfb6b19c7f8},   {"q1_0", 0.58767, 0xc33f80b6fdf61e37},
     {"q2_0", 0.6915, 0x9d8cc1355eb54a13},    {"iq4_nl", 0.07381, 0x8b7e3917b4b11811},
     {"iq4_xs", 0.07427, 0x9c52c845d0ce6a78}, {"nvfp4", 0.09566, 0xe2ee181d3aac4e5a},
-    {"iq2_xxs", 0.34, 0x41b61be968b2798d},   {"iq2_xs", 0.295, 0xe727cda771735fcb},
-    {"iq2_s", 0.25588, 0x9cb5b153b5285cf5},  {"iq3_xxs", 0.20846, 0x661d63aedae53257},
+    {"iq2_xxs", 0.34, 0x341dc6e9c4eb4e74},   {"iq2_xs", 0.295, 0xb3b8d3b2cfb7c3f9},
+    {"iq2_s", 0.25588, 0x3ee294cdf26133c4},  {"iq3_xxs", 0.20846, 0x661d63aedae53257},
     {"iq3_s", 0.15943, 0xc4ecd40d3644dc14},  {"iq1_s", 0.455, 0x1176303a06d744f8},
     {"iq1_m", 0.57852, 0x274cdeab0ebc8c8a},
 };

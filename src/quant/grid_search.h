@@ -137,6 +137,7 @@ struct GridFormat {
   int part_size;                // values under one scale: 16 or 32
   int scale_top;                // scales are the odd numbers 1 .. 2 * scale_top + 1
   float unit;                   // a value is f16 d * unit * scale * level value
+  bool widens;                  // see widened()
   std::array<float, 6> ladder;  // starting points: the largest level, relative to the largest magnitude of the part
 };
 
@@ -186,6 +187,10 @@ class GridSearch {
       }
       best_error = error;
       out = block_;
+    }
+    if (f_.widens) {
+      block_ = out;
+      out.d = widened();
     }
   }
 
@@ -328,6 +333,20 @@ class GridSearch {
     }
     set_d(d);
     return true;
+  }
+
+  /// Least squares make the values of a coarse code too small on average: x * q is less than x * x by the error. Half
+  /// of that, as an exponent, is taken back.
+  uint16_t widened() {
+    d_ = f16_to_f32(block_.d) * f_.unit;
+    float xx = 0;
+    float xq = 0;
+    for (int p = 0; p < parts_; ++p) xq += d_ * static_cast<float>(2 * block_.scale[p] + 1) * sums(p).xq;
+    for (int j = 0; j < 256; ++j) xx += w_[j] * x_[j] * x_[j];
+    constexpr float least_gain = 0.3f;  // less is a block that has hardly anything to do with its code
+    const float d = d_ * std::sqrt(xx / xq);
+    if (!(xq > least_gain * xx && d < 65504 * f_.unit)) return block_.d;
+    return f32_to_f16(d / f_.unit);
   }
 
   const Format& f_;

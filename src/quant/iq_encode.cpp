@@ -1,5 +1,7 @@
 // Encoders of IQ2_*, IQ3_* and IQ1_*: the grid search and the packing of its results (see iq.cpp for the layouts).
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "quant/codec.h"
@@ -23,12 +25,12 @@ constexpr std::array<float, 6> iq3_ladder = {0.80f, 0.86f, 0.92f, 0.98f, 1.04f, 
 constexpr std::array<float, 6> iq1_ladder = {0.40f, 0.50f, 0.60f, 0.70f, 0.80f, 0.95f};
 
 GridFormat<8, 3> iq2_format(const Book8& book, int part_size) {
-  return {book, 1, false, {{8, 25, 43}, {}}, part_size, 15, 0.125f, iq2_ladder};
+  return {book, 1, false, {{8, 25, 43}, {}}, part_size, 15, 0.125f, true, iq2_ladder};
 }
 
 GridFormat<8, 3> iq1_format(bool shift_per_part, int part_size) {
   static const Book8 book(iq1s_grid, 2048, iq1_bytes);
-  return {book, 2, shift_per_part, {{-7, 1, 9}, {-9, -1, 7}}, part_size, 7, 0.125f, iq1_ladder};
+  return {book, 2, shift_per_part, {{-7, 1, 9}, {-9, -1, 7}}, part_size, 7, 0.125f, false, iq1_ladder};
 }
 
 /// Magnitudes of 256 values and the signs of each group of 8.
@@ -58,12 +60,22 @@ void split_signs(const float* x, const float* w, bool even, Signed& out) {
   }
 }
 
+/// With importance, that alone: to count large values more, as error_weights() does, makes perplexity and divergence
+/// of two bits larger (docs/perf/quantise.md).
+void importance_weights(const float* x, const float* importance, int n, float* weights) {
+  error_weights(x, importance, n, weights);
+  const float largest = importance == nullptr ? 0.0f : *std::max_element(importance, importance + n);
+  if (!(largest > 0)) return;
+  constexpr float floor = 1e-5f;  // as there
+  for (int j = 0; j < n; ++j) weights[j] = importance[j] / largest + floor;
+}
+
 /// Splits signs, searches, and returns the signs in `parts`.
 template <int Dims, int Levels>
 void search_magnitudes(const GridFormat<Dims, Levels>& format, const float* x, const float* importance, bool even,
                        Signed& parts, GridBlock& found) {
   float weights[256];
-  error_weights(x, importance, 256, weights);
+  (format.widens ? importance_weights : error_weights)(x, importance, 256, weights);
   split_signs(x, weights, even, parts);
   GridSearch<Dims, Levels>(format, parts.magnitude, weights).run(found);
 }
@@ -120,8 +132,8 @@ void encode_iq2_s(const float* x, const float* importance, uint8_t* block) {
 
 void encode_iq3_xxs(const float* x, const float* importance, uint8_t* block) {
   static const Book4 book(iq3xxs_grid, 256, iq3xxs_bytes);
-  static const GridFormat<4, 8> format{book, 1,  false, {{4, 12, 20, 28, 36, 44, 52, 62}, {}},
-                                       32,   15, 0.25f, iq3_ladder};
+  static const GridFormat<4, 8> format{book,  1,     false,     {{4, 12, 20, 28, 36, 44, 52, 62}, {}}, 32, 15,
+                                       0.25f, false, iq3_ladder};
   Signed parts;
   GridBlock found;
   search_magnitudes(format, x, importance, true, parts, found);
@@ -140,7 +152,8 @@ void encode_iq3_xxs(const float* x, const float* importance, uint8_t* block) {
 
 void encode_iq3_s(const float* x, const float* importance, uint8_t* block) {
   static const Book4 book(iq3s_grid, 512, iq3s_bytes);
-  static const GridFormat<4, 8> format{book, 1, false, {{1, 3, 5, 7, 9, 11, 13, 15}, {}}, 32, 15, 1.0f, iq3_ladder};
+  static const GridFormat<4, 8> format{book, 1,     false,     {{1, 3, 5, 7, 9, 11, 13, 15}, {}}, 32, 15,
+                                       1.0f, false, iq3_ladder};
   Signed parts;
   GridBlock found;
   search_magnitudes(format, x, importance, false, parts, found);
