@@ -39,8 +39,8 @@ if(COHORT_CUDA AND COHORT_NVCC)
   target_link_libraries(cohort_core PUBLIC ${COHORT_CUDART} ${CMAKE_DL_LIBS} rt Threads::Threads)
   if(COHORT_TESTS)
     # Runs on a machine with a device; CI only builds it (tools/device_check).
-    add_executable(device_check tests/device/device_check.cpp tests/device/synthetic.cpp
-                   tests/device/top_check.cpp)
+    add_executable(device_check tests/device/device_check.cpp tests/device/host_check.cpp
+                   tests/device/synthetic.cpp tests/device/top_check.cpp)
     target_include_directories(device_check PRIVATE tests/device)
     target_link_libraries(device_check PRIVATE cohort_core -static-libstdc++ -static-libgcc)
   endif()

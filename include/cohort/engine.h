@@ -37,7 +37,11 @@ struct EngineOptions {
   int32_t threads = 0;           // 0 = one per core
   std::string isa = "auto";      // auto, scalar, avx2, avx512, amx, neon
   std::string device = "auto";   // auto, cpu, cuda, cuda:N
-  std::string backend = "fast";  // fast, or reference (the scalar oracle)
+  int64_t device_memory = 0;     // bytes of the device for weights, steps and cache; 0 = what is free. Experts beyond
+                                 // them lie in host memory, where the CPU computes them
+  std::filesystem::path expert_counts;  // importance matrix that says which experts are chosen often: those stay on the
+                                        // device; empty: those of the first layers
+  std::string backend = "fast";         // fast, or reference (the scalar oracle)
   std::string activations = "canonical";  // validation of the reference: float, int8
   std::string packed = "off";  // packed weights on disk: off, auto (beside the model, written when missing or stale),
                                // or the file that `cohort pack` wrote

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <cmath>
 #include <fstream>
 #include <limits>
 
@@ -59,6 +61,25 @@ std::string format_bytes(double bytes) {
     ++unit;
   }
   return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.2f} {}", bytes, kUnits[unit]);
+}
+
+std::optional<size_t> parse_bytes(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
+  if (error != std::errc() || !(value >= 0)) return {};
+  std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
+  double factor = 1;
+  if (!unit.empty() && unit != "B") {
+    constexpr std::string_view kPrefixes = "KMGT";
+    const size_t power = kPrefixes.find(unit.front());
+    if (power == std::string_view::npos) return {};
+    unit.remove_prefix(1);
+    if (!unit.empty() && unit != "B" && unit != "iB") return {};
+    factor = std::pow(unit == "B" ? 1000.0 : 1024.0, static_cast<double>(power + 1));
+  }
+  const double bytes = std::floor(value * factor);
+  if (!(bytes <= 0x1p62)) return {};
+  return static_cast<size_t>(bytes);
 }
 
 }  // namespace cohort

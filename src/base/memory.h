@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace cohort {
 
@@ -18,5 +20,8 @@ void reset_peak_resident_memory();
 
 /// "1.50 GiB", "37 MiB": for messages.
 std::string format_bytes(double bytes);
+/// "24G" and "24GiB" are 24 * 2^30, "24GB" is 24 * 10^9; also K, M and T, fractions ("1.5G") and plain bytes. Empty for
+/// anything else, and above 2^62.
+std::optional<size_t> parse_bytes(std::string_view text);
 
 }  // namespace cohort

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/counted.h"
+#include "base/memory.h"
 #include "cli/values.h"
 #include "engine/limits.h"
 
@@ -46,6 +47,23 @@ void add_engine_flags(CLI::App& command, EngineOptions& o) {
       ->type_name("NAME")
       ->envname("COHORT_DEVICE")
       ->capture_default_str();
+  command
+      .add_option_function<std::string>(
+          "--device-memory",
+          [&o](const std::string& text) { o.device_memory = static_cast<int64_t>(parse_bytes(text).value_or(0)); },
+          "Memory of the CUDA device for weights, steps and KV cache, as 24G or 800M (0: what is free); experts that "
+          "do "
+          "not fit are computed by the CPU in host memory, with the same result")
+      ->check(byte_size())
+      ->type_name("SIZE")
+      ->envname("COHORT_DEVICE_MEMORY");
+  command
+      .add_option(
+          "--expert-counts", o.expert_counts,
+          "Importance matrix (cohort imatrix): the experts that it counted most often stay on the device; without "
+          "it those of the first layers")
+      ->type_name("FILE")
+      ->envname("COHORT_EXPERT_COUNTS");
   command.add_option("--kv-type", o.kv_type, "Type of the KV cache: f32, f16, bf16, q8_0")
       ->check(one_of({"f32", "f16", "bf16", "q8_0"}))
       ->type_name("TYPE")

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include "base/memory.h"
 #include "base/printable.h"
 #include "text/tokenizer/utf8.h"
 
@@ -49,6 +50,16 @@ Check one_of(std::vector<std::string> names) {
   return [names = std::move(names)](const std::string& text) -> std::string {
     if (std::find(names.begin(), names.end(), text) != names.end()) return {};
     return fmt::format("'{}' is none of {}", printable(text, kShownBytes), fmt::join(names, ", "));
+  };
+}
+
+Check byte_size() {
+  return [](const std::string& text) -> std::string {
+    if (parse_bytes(text)) return {};
+    return fmt::format(
+        "'{}' is no size; expected bytes, or for example 800M, 24G or 1.5GB (G and GiB are 2^30 bytes, "
+        "GB are 10^9)",
+        printable(text, kShownBytes));
   };
 }
 

@@ -19,6 +19,8 @@ Check whole_number(int64_t low, int64_t high);
 Check number(double low, double high);
 /// One of `names`.
 Check one_of(std::vector<std::string> names);
+/// What parse_bytes (base/memory.h) reads.
+Check byte_size();
 /// auto, cpu, cuda or cuda:N.
 Check device_name();
 /// One of `names`, or a file or folder that exists.

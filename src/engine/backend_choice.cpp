@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "base/result.h"
+#include "engine/expert_counts.h"
 #include "engine/limits.h"
 #include "engine/tuning_file.h"
 #include "kernels/cpu/backend.h"
@@ -96,6 +97,13 @@ Expected<void> check_options(const EngineOptions& options) {
     return fail(ErrorCode::invalid_argument, "the backend (--backend) is '{}'; expected fast or reference",
                 options.backend);
   }
+  if (const bool limited = options.device_memory > 0; limited || !options.expert_counts.empty()) {
+    if (options.backend == "reference" || options.device == "cpu") {
+      return fail(ErrorCode::invalid_argument, "{} is only for CUDA devices (--device cuda)",
+                  limited ? "the device's memory (--device-memory)" : "the experts' counts (--expert-counts)");
+    }
+  }
+  COHORT_TRY(in_range("the device's memory (--device-memory)", options.device_memory, 0, int64_t{1} << 62));
   if (mode != ActivationMode::canonical && options.backend != "reference") {
     return fail(ErrorCode::invalid_argument, "--activations {} exists only in the reference (--backend reference)",
                 options.activations);
@@ -119,13 +127,26 @@ Expected<TensorType> parse_kv_type(std::string_view name) {
   return fail(ErrorCode::invalid_argument, "the KV type (--kv-type) is '{}'; expected f32, f16, bf16 or q8_0", name);
 }
 
+namespace {
+
+/// KV pages without a look at memory: less is an error, more is useless.
+struct WantedPages {
+  int64_t least, wanted;
+};
+WantedPages wanted_pages(const EngineOptions& options, const Model& model) {
+  if (options.kv_positions > 0) return {pages_for(options.kv_positions), pages_for(options.kv_positions)};
+  return {pages_for(model.context()), int64_t{options.max_streams} * pages_for(model.context())};
+}
+
+}  // namespace
+
 Expected<int32_t> choose_pages(const EngineOptions& options, const Model& model, size_t page_bytes, CacheRoom room) {
   const int64_t wanted_positions =
       options.kv_positions > 0 ? options.kv_positions : int64_t{options.max_streams} * model.context();
-  int64_t wanted = options.kv_positions > 0 ? pages_for(wanted_positions)
-                                            : int64_t{options.max_streams} * pages_for(model.context());
+  int64_t wanted = wanted_pages(options, model).wanted;
   const size_t weights = model.weight_bytes();
-  const size_t usable = room.free > room.weights + kReserve ? room.free - room.weights - kReserve : 0;
+  const size_t taken = room.reserved ? 0 : room.weights + kReserve;
+  const size_t usable = room.free > taken ? room.free - taken : 0;
   const auto fitting = static_cast<int64_t>(usable / page_bytes);
   const int64_t one_stream = pages_for(model.context());
   if (options.kv_positions > 0 ? wanted > fitting : one_stream > fitting) {
@@ -139,11 +160,12 @@ Expected<int32_t> choose_pages(const EngineOptions& options, const Model& model,
                 fitting * kPagePositions);
   }
   // Half of what is free: pages are touched only when streams use them, but other programs live here, too.
-  if (options.kv_positions == 0) wanted = std::min(wanted, std::max(one_stream, fitting / 2));
+  const int64_t most = room.reserved ? fitting : fitting / 2;
+  if (options.kv_positions == 0) wanted = std::min(wanted, std::max(one_stream, most));
   return static_cast<int32_t>(std::min<int64_t>(wanted, INT32_MAX / 2));
 }
 
-Expected<std::unique_ptr<Backend>> make_backend(const Program& program, const EngineOptions& options,
+Expected<std::unique_ptr<Backend>> make_backend(const Program& program, const EngineOptions& options, CacheBytes cache,
                                                 const ProgressCallback& progress) {
   COHORT_ASSIGN(const ActivationMode mode, parse_activations(options.activations));
   if (options.backend == "reference") {
@@ -155,6 +177,15 @@ Expected<std::unique_ptr<Backend>> make_backend(const Program& program, const En
     cuda.device = device;
     cuda.threads = options.threads > 0 ? options.threads : default_threads();
     if (progress) cuda.progress = [&](double fraction) { progress("uploading weights", fraction); };
+    cuda.memory_limit = static_cast<size_t>(options.device_memory);
+    cuda.cache_least = cache.least;
+    cuda.cache_wanted = cache.wanted;
+    if (!options.expert_counts.empty()) {
+      COHORT_ASSIGN(cuda.expert_counts, read_expert_counts(options.expert_counts, program));
+      cuda.counts_from = "the counts of " + options.expert_counts.filename().string();
+    }
+    COHORT_ASSIGN(cuda.host.isa, parse_isa(options.isa));
+    cuda.host.tuning = saved_tuning(cuda.host.isa, cuda.threads);
     COHORT_ASSIGN(std::unique_ptr<Backend> backend, make_cuda_backend(program, cuda));
     return backend;
   }
@@ -180,9 +211,13 @@ Expected<OpenedBackend> open_on(const Model& model, const EngineOptions& options
   if (host) {
     COHORT_ASSIGN(out.pages, choose_pages(options, model, page_bytes, {available_memory(), model.weight_bytes()}));
   }
-  COHORT_ASSIGN(out.backend, make_backend(model.program(), options, progress));
+  const WantedPages pages = wanted_pages(options, model);
+  const auto bytes = [&](int64_t count) { return static_cast<size_t>(count) * page_bytes; };
+  COHORT_ASSIGN(out.backend,
+                make_backend(model.program(), options, {bytes(pages.least), bytes(pages.wanted)}, progress));
   if (!host) {
-    COHORT_ASSIGN(out.pages, choose_pages(options, model, page_bytes, {out.backend->free_cache_bytes(), 0}));
+    const CacheRoom room{out.backend->free_cache_bytes(), 0, out.backend->cache_is_reserved()};
+    COHORT_ASSIGN(out.pages, choose_pages(options, model, page_bytes, room));
   }
   COHORT_TRY(out.backend->allocate_cache(kv_type, out.pages));
   return out;
@@ -204,6 +239,8 @@ Expected<OpenedBackend> open_backend(const Model& model, const EngineOptions& op
     chosen.device = "cpu";
   }
   COHORT_ASSIGN(OpenedBackend opened, open_on(model, chosen, progress));
+  if (note.empty() && options.device == "auto" && (options.device_memory > 0 || !options.expert_counts.empty()))
+    note = "no CUDA device is used, so --device-memory and --expert-counts mean nothing";
   opened.note = std::move(note);
   return opened;
 }

@@ -24,14 +24,20 @@ Expected<TensorType> parse_kv_type(std::string_view name);
 /// What holds weights and cache: bytes that are free there, and how many of them the weights will still take.
 struct CacheRoom {
   size_t free = 0, weights = 0;
+  bool reserved = false;  // all of it is the cache's; else something is left to others
 };
 
 /// KV pages for options.kv_positions, or max_streams times the context, at most what free memory holds. Capacity error
 /// that says how many streams of this context fit when not even one does.
 Expected<int32_t> choose_pages(const EngineOptions& options, const Model& model, size_t page_bytes, CacheRoom room);
 
+/// Bytes of the KV cache that will be allocated, for a backend that has to divide its memory before.
+struct CacheBytes {
+  size_t least = 0, wanted = 0;
+};
+
 /// options.device `auto` is the CPU here.
-Expected<std::unique_ptr<Backend>> make_backend(const Program& program, const EngineOptions& options,
+Expected<std::unique_ptr<Backend>> make_backend(const Program& program, const EngineOptions& options, CacheBytes cache,
                                                 const ProgressCallback& progress);
 
 struct OpenedBackend {

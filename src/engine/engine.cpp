@@ -57,10 +57,12 @@ struct Engine::Impl {
   SequenceId next_id = 1;
   std::vector<float> logits;
   std::vector<TopLogit> top;  // instead of them, where the backend gives the largest only
+  std::vector<Draw> draws;    // beside those, for rows whose rule asks for one
 
   int32_t vocabulary() const { return model->program().vocabulary; }
   Batch make_batch(std::span<const int32_t> rows) const;
-  Expected<StepStats> run(const Batch& batch);
+  std::vector<DrawRule> draw_rules(std::span<const int32_t> rows) const;
+  Expected<StepStats> run(const Batch& batch, std::span<const int32_t> rows);
   Expected<StepStats> run_one_by_one(const Batch& batch);
   std::vector<Expected<Sample>> sample_all(std::span<const size_t> sequences);
   Expected<Sample> sample_one(Sequence& sequence, std::span<const float> row) const;
@@ -84,12 +86,28 @@ Batch Engine::Impl::make_batch(std::span<const int32_t> rows) const {
   return batch;
 }
 
-Expected<StepStats> Engine::Impl::run(const Batch& batch) {
+/// Of the sampled rows of make_batch(); empty when none of them has one.
+std::vector<DrawRule> Engine::Impl::draw_rules(std::span<const int32_t> rows) const {
+  std::vector<DrawRule> rules;
+  bool any = false;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Sequence& s = roster->running()[i];
+    if (rows[i] == 0 || rows[i] != s.missing()) continue;
+    const auto position = static_cast<uint32_t>(s.size());
+    rules.push_back(s.constraint == nullptr ? draw_rule(s.request.sampling, position, vocabulary()) : DrawRule{});
+    any = any || rules.back().temperature > 0;
+  }
+  if (!any) rules.clear();
+  return rules;
+}
+
+Expected<StepStats> Engine::Impl::run(const Batch& batch, std::span<const int32_t> rows) {
   const size_t sampled = batch.sampled_rows.size();
   if (options.batching && backend->top_logits() > 0) {
     logits.clear();
     top.resize(sampled * static_cast<size_t>(backend->top_logits()));
-    return backend->run_top(batch, top);
+    draws.assign(sampled, {});
+    return backend->run_top(batch, draw_rules(rows), top, draws);
   }
   top.clear();
   logits.resize(sampled * static_cast<size_t>(vocabulary()));
@@ -155,8 +173,8 @@ Expected<Sample> Engine::Impl::sample_row(Sequence& s, size_t row) {
   if (top.empty()) return sample_one(s, std::span(logits).subspan(row * width, width));
   if (s.constraint == nullptr) {
     const auto count = static_cast<size_t>(backend->top_logits());
-    auto chosen =
-        sample_top(std::span(top).subspan(row * count, count), s.request.sampling, static_cast<uint32_t>(s.size()));
+    auto chosen = sample_top(std::span(top).subspan(row * count, count), draws[row], s.request.sampling,
+                             static_cast<uint32_t>(s.size()));
     if (chosen) return std::move(*chosen);
   }
   std::vector<float> all(width);
@@ -275,7 +293,7 @@ Expected<StepReport> Engine::step() {
   report.preemptions += e.roster->preemptions();
   const Batch batch = e.make_batch(rows);
   if (batch.rows() == 0) return report;
-  COHORT_ASSIGN(StepStats stats, e.run(batch));
+  COHORT_ASSIGN(StepStats stats, e.run(batch, rows));
   report.rows = batch.rows();
   report.distinct_experts = stats.distinct_experts;
   report.bytes = stats.bytes;

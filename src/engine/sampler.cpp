@@ -309,13 +309,74 @@ Expected<Sample> sample(std::span<const float> logits, const SamplingParams& par
   return out;
 }
 
-std::optional<Sample> sample_top(std::span<const TopLogit> top, const SamplingParams& p, uint32_t position) {
-  const bool as_they_are = p.repeat_penalty == 1.0F && p.frequency_penalty == 0.0F && p.presence_penalty == 0.0F;
-  if (!as_they_are || !p.logit_bias.empty() || p.logprobs >= 0) return std::nullopt;
+namespace {
+
+/// Whether only temperature, top_k, top_p and min_p stand between the logits and the token.
+bool only_filters(const SamplingParams& p) {
+  return p.repeat_penalty == 1.0F && p.frequency_penalty == 0.0F && p.presence_penalty == 0.0F &&
+         p.logit_bias.empty() && p.logprobs < 0;
+}
+
+bool takes_all(const SamplingParams& p, int32_t vocabulary) {
+  return p.top_k <= 0 || p.top_k >= vocabulary;
+}
+
+/// top_p from the largest logits, where the sum of all weights is known; -1: it takes more than these.
+int32_t choose_nucleus(std::span<const TopLogit> top, float total, const SamplingParams& p, uint32_t position) {
+  std::vector<float> weights;
+  for (const TopLogit& logit : top) {
+    if (logit.token < 0) return -1;
+    weights.push_back(logit.logit / p.temperature);
+  }
+  kernels().exp_below(weights, weights.front());
+  std::vector<Candidate> candidates;
+  for (size_t i = 0; i < top.size(); ++i) candidates.push_back({top[i].token, weights[i]});
+  // What was not seen weighs no more than the last of these, but for the rounding of exp.
+  const float unseen = std::ranges::min(weights) * (1.0F + 0x1p-18F);
+  std::sort(candidates.begin(), candidates.end(), before);
+  float running = 0;
+  size_t kept = 0;
+  while (kept < candidates.size() && (kept == 0 || running < p.top_p * total)) running += candidates[kept++].value;
+  if (running < p.top_p * total || !(candidates[kept - 1].value > unseen)) return -1;
+  candidates.resize(kept);
+  std::sort(candidates.begin(), candidates.end(), by_token);
+  if (p.min_p > 0.0F) std::erase_if(candidates, [&](const Candidate& candidate) { return candidate.value < p.min_p; });
+  return draw(candidates, uniform(p.seed, position, 0, p.stream));
+}
+
+}  // namespace
+
+DrawRule draw_rule(const SamplingParams& p, uint32_t position, int32_t vocabulary) {
+  if (!only_filters(p) || is_greedy(p) || !takes_all(p, vocabulary)) return {};
+  // top_p comes before min_p: then the sum of all weights is what the host needs.
+  return {p.temperature, p.top_p < 1.0F ? 0.0F : p.min_p, uniform(p.seed, position, 0, p.stream)};
+}
+
+Draw draw_from(std::span<const float> logits, const DrawRule& rule) {
+  if (rule.temperature <= 0.0F || find_nan(logits) < logits.size()) return {};
+  std::vector<float> weights(logits.begin(), logits.end());
+  for (float& weight : weights) weight = weight / rule.temperature;
+  const float maximum = std::ranges::max(weights);
+  if (!std::isfinite(maximum)) return {};
+  std::vector<Candidate> candidates;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const float weight = numerics::exp(weights[i] - maximum);
+    if (weight >= rule.min_p) candidates.push_back({static_cast<int32_t>(i), weight});
+  }
+  return {draw(candidates, rule.u), ChunkedSum(candidates).total};
+}
+
+std::optional<Sample> sample_top(std::span<const TopLogit> top, const Draw& drawn, const SamplingParams& p,
+                                 uint32_t position) {
+  if (!only_filters(p)) return std::nullopt;
   if (top.empty() || top[0].token < 0 || std::isnan(top[0].logit)) return std::nullopt;
   Sample out;
   out.token = top[0].token;
   if (is_greedy(p)) return out;
+  if (drawn.token >= 0) {
+    out.token = p.top_p < 1.0F ? choose_nucleus(top, drawn.total, p, position) : drawn.token;
+    return out.token < 0 ? std::nullopt : std::optional(out);
+  }
   const auto keep = static_cast<size_t>(p.top_k);
   if (keep == 0 || keep >= top.size() || top[keep].token < 0) return std::nullopt;
   std::vector<Candidate> candidates;

@@ -114,7 +114,7 @@ TEST(Sampler, TinyTemperaturesChooseTheLikeliest) {
     EXPECT_EQ(pick({20, -35, 30, 29.9F}, p), 2) << temperature;
     p.top_k = 4;
     EXPECT_EQ(pick({20, -35, 30, 29.9F}, p), 2) << temperature;
-    const auto sampled = sample_top(top, p, 1);
+    const auto sampled = sample_top(top, {}, p, 1);
     ASSERT_TRUE(sampled);
     EXPECT_EQ(sampled->token, 0) << temperature;
   }
@@ -210,7 +210,7 @@ TEST(Sampler, TheLargestLogitsAloneGiveTheSameChoice) {
     p.temperature = round % 5 == 0 ? 0.0F : 0.3F * static_cast<float>(round % 5);
     p.top_k = 1 + static_cast<int32_t>(round % 63);
     p.top_p = round % 2 == 0 ? 0.9F : 1.0F;
-    const auto chosen = sample_top(largest(logits, kTop), p, round);
+    const auto chosen = sample_top(largest(logits, kTop), {}, p, round);
     undecided += chosen ? 0 : 1;
     if (!chosen) continue;
     EXPECT_EQ(chosen->token, pick(logits, p, {0}, round)) << round;
@@ -224,11 +224,11 @@ TEST(Sampler, TheLargestLogitsAloneDoNotDecideWhatDependsOnOthers) {
   for (size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i);
   const std::vector<TopLogit> top = largest(logits, 64);
   SamplingParams p;
-  EXPECT_TRUE(sample_top(top, p, 0));
+  EXPECT_TRUE(sample_top(top, {}, p, 0));
   const auto refused = [&](auto&& change) {
     SamplingParams other = p;
     change(other);
-    return !sample_top(top, other, 0);
+    return !sample_top(top, {}, other, 0);
   };
   EXPECT_TRUE(refused([](SamplingParams& o) { o.top_k = 0; }));
   EXPECT_TRUE(refused([](SamplingParams& o) { o.top_k = 64; }));
@@ -238,7 +238,7 @@ TEST(Sampler, TheLargestLogitsAloneDoNotDecideWhatDependsOnOthers) {
   EXPECT_TRUE(refused([](SamplingParams& o) { o.logprobs = 0; }));
   std::vector<TopLogit> broken = top;
   broken[0].logit = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_FALSE(sample_top(broken, p, 0));
+  EXPECT_FALSE(sample_top(broken, {}, p, 0));
   // Temperature makes equals of what differs by one unit in the last place: the lower id wins, which may not be seen.
   SamplingParams hot;
   hot.temperature = 1.8F;
@@ -247,7 +247,77 @@ TEST(Sampler, TheLargestLogitsAloneDoNotDecideWhatDependsOnOthers) {
   while (low / hot.temperature != std::nextafter(low, 2.0F) / hot.temperature) low = std::nextafter(low, 2.0F);
   std::vector<float> close(100, low);
   close[50] = std::nextafter(low, 2.0F);
-  EXPECT_FALSE(sample_top(largest(close, 64), hot, 0));
+  EXPECT_FALSE(sample_top(largest(close, 64), {}, hot, 0));
+}
+
+TEST(Sampler, ADrawFromAllLogitsGivesTheSameChoice) {
+  constexpr size_t kVocabulary = 3000, kTop = 64;
+  int undecided = 0, nucleus = 0;
+  for (uint32_t round = 0; round < 600; ++round) {
+    std::vector<float> logits(kVocabulary);
+    // From one that has nearly everything to many that are alike; every third round has ties.
+    for (size_t i = 0; i < kVocabulary; ++i) {
+      const float u = uniform(round, static_cast<uint32_t>(i), 4, 0);
+      logits[i] = (round % 3 == 0 ? std::floor(50 * u) / 50 : u) * static_cast<float>(1 + round % 40);
+    }
+    if (round % 50 == 7) logits[round] = -std::numeric_limits<float>::infinity();
+    SamplingParams p;
+    p.seed = round;
+    p.stream = round % 3;
+    p.temperature = 0.3F + 0.2F * static_cast<float>(round % 5);
+    p.top_k = round % 4 == 0 ? kVocabulary : 0;
+    p.top_p = round % 2 == 0 ? 0.5F + 0.1F * static_cast<float>(round % 5) : 1.0F;
+    p.min_p = round % 7 < 3 ? 0.02F * static_cast<float>(round % 7) : 0.0F;
+    const Draw drawn = draw_from(logits, draw_rule(p, round, kVocabulary));
+    ASSERT_GE(drawn.token, 0) << round;
+    const auto chosen = sample_top(largest(logits, kTop), drawn, p, round);
+    EXPECT_TRUE(chosen || p.top_p < 1) << round;
+    undecided += chosen ? 0 : 1;
+    if (!chosen) continue;
+    nucleus += p.top_p < 1 ? 1 : 0;
+    EXPECT_EQ(chosen->token, pick(logits, p, {0}, round)) << round;
+  }
+  EXPECT_GT(undecided, 0);
+  EXPECT_GT(nucleus, 30);
+}
+
+TEST(Sampler, ADrawIsAskedForWhereNothingElseIsInTheWay) {
+  SamplingParams p;
+  p.top_k = 0;
+  p.top_p = 1;
+  p.min_p = 0.25F;
+  p.temperature = 0.5F;
+  p.seed = 9;
+  p.stream = 2;
+  const DrawRule rule = draw_rule(p, 31, 1000);
+  EXPECT_EQ(rule.temperature, 0.5F);
+  EXPECT_EQ(rule.min_p, 0.25F);
+  EXPECT_EQ(rule.u, uniform(9, 31, 0, 2));
+  const auto wanted = [&](auto&& change) {
+    SamplingParams other = p;
+    change(other);
+    return draw_rule(other, 31, 1000).temperature > 0;
+  };
+  EXPECT_TRUE(wanted([](SamplingParams& o) { o.top_k = 1000; }));
+  EXPECT_FALSE(wanted([](SamplingParams& o) { o.top_k = 999; }));
+  EXPECT_FALSE(wanted([](SamplingParams& o) { o.temperature = 0; }));
+  EXPECT_FALSE(wanted([](SamplingParams& o) { o.repeat_penalty = 1.1F; }));
+  EXPECT_FALSE(wanted([](SamplingParams& o) { o.frequency_penalty = 0.1F; }));
+  EXPECT_FALSE(wanted([](SamplingParams& o) { o.logit_bias = {{3, 1.0F}}; }));
+  EXPECT_FALSE(wanted([](SamplingParams& o) { o.logprobs = 0; }));
+  // min_p comes after top_p.
+  p.top_p = 0.9F;
+  EXPECT_EQ(draw_rule(p, 31, 1000).min_p, 0.0F);
+}
+
+TEST(Sampler, LogitsThatAreNoNumbersAreNotDrawnFrom) {
+  const DrawRule rule{1.0F, 0.0F, 0.5F};
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(draw_from(std::vector<float>{0, std::nanf(""), 1}, rule).token, -1);
+  EXPECT_EQ(draw_from(std::vector<float>{0, infinity, 1}, rule).token, -1);
+  EXPECT_EQ(draw_from(std::vector<float>{-infinity, -infinity}, rule).token, -1);
+  EXPECT_EQ(draw_from(std::vector<float>{-infinity, 3}, rule).token, 1);
+  EXPECT_EQ(draw_from(std::vector<float>{1, 2}, {}).token, -1);
 }
 
 /// docs/NUMERICS.md, rule 8, as it is written: one token after another, everything sorted.

@@ -10,7 +10,7 @@ Expected<void> Backend::observe(MatrixInputObserver*) {
               description());
 }
 
-Expected<StepStats> Backend::run_top(const Batch&, std::span<TopLogit>) {
+Expected<StepStats> Backend::run_top(const Batch&, std::span<const DrawRule>, std::span<TopLogit>, std::span<Draw>) {
   return fail(ErrorCode::internal, "{} does not choose logits", description());
 }
 

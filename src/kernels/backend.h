@@ -29,6 +29,17 @@ struct TopLogit {
   float logit = 0;
 };
 
+/// How a row's token is drawn from all of its logits (docs/NUMERICS.md, rule 8), with no filter but min_p.
+struct DrawRule {
+  float temperature = 0;  // 0: no draw is wanted
+  float min_p = 0;
+  float u = 0;  // the random number
+};
+struct Draw {
+  int32_t token = -1;  // -1: only the logits can tell, since none was wanted, one is NaN or the largest infinite
+  float total = 0;     // of the weights that were not below min_p
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -43,12 +54,16 @@ class Backend {
   virtual int32_t top_logits() const { return 0; }
   /// As run(), but only each sampled row's largest logits come back, where the host's link to the device is slower than
   /// the device's choice. top: [sampled rows, top_logits()], higher first, ties to the lower token, a NaN before
-  /// everything; token -1 beyond the vocabulary.
-  virtual Expected<StepStats> run_top(const Batch& batch, std::span<TopLogit> top);
+  /// everything; token -1 beyond the vocabulary. rules: [sampled rows], or empty when no row wants a draw; draws:
+  /// [sampled rows], token -1 where none was wanted.
+  virtual Expected<StepStats> run_top(const Batch& batch, std::span<const DrawRule> rules, std::span<TopLogit> top,
+                                      std::span<Draw> draws);
   /// All logits [vocabulary] of sampled row `row` of the last run_top().
   virtual Expected<void> read_logits(int32_t row, std::span<float> logits);
   /// Bytes that allocate_cache() could take where the cache lies.
   virtual size_t free_cache_bytes() const;
+  /// Whether those bytes were set aside for the cache, so that all of them may be taken.
+  virtual bool cache_is_reserved() const { return false; }
   /// Bytes a second that it reads from memory of its own, measured now; 0: its weights lie in the host's memory, or
   /// there was no room to measure.
   virtual double read_bandwidth() { return 0; }

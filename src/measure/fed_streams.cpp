@@ -65,8 +65,8 @@ Expected<void> FedStreams::step(const Batch& batch, StepStats& sums) {
   const auto top = static_cast<size_t>(shape_.whole_logits ? 0 : backend_.top_logits());
   top_.resize(batch.sampled_rows.size() * top);
   const size_t wanted = batch.sampled_rows.size() * static_cast<size_t>(program_.vocabulary);
-  COHORT_ASSIGN(const StepStats stats,
-                top > 0 ? backend_.run_top(batch, top_) : backend_.run(batch, std::span(logits_).first(wanted)));
+  COHORT_ASSIGN(const StepStats stats, top > 0 ? backend_.run_top(batch, {}, top_, {})
+                                               : backend_.run(batch, std::span(logits_).first(wanted)));
   sums.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   sums.rows += stats.rows;
   sums.bytes += stats.bytes;

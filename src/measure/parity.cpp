@@ -182,8 +182,10 @@ Expected<ParityReport> check_parity(const ParityOptions& options,
     return {};
   };
   const auto make = [&](const EngineOptions& o) -> Expected<std::unique_ptr<Backend>> {
-    COHORT_ASSIGN(auto backend, make_backend(program, o, {}));
-    COHORT_TRY(backend->allocate_cache(kv_type, std::max(pages, check.pages())));
+    const int32_t most = std::max(pages, check.pages());
+    const size_t bytes = KvCache::page_bytes(program.cache_layers, kv_type) * static_cast<size_t>(most);
+    COHORT_ASSIGN(auto backend, make_backend(program, o, {bytes, bytes}, {}));
+    COHORT_TRY(backend->allocate_cache(kv_type, most));
     return backend;
   };
   {
@@ -211,6 +213,8 @@ Expected<ParityReport> check_parity(const ParityOptions& options,
     EngineOptions other = engine;
     other.backend = "reference";
     other.device = "cpu";
+    other.device_memory = 0;
+    other.expert_counts.clear();
     COHORT_ASSIGN(auto backend, make(other));
     COHORT_TRY(add(*backend, {"in company, chunks of 4", true, {4}}, backend->description(),
                    std::min(options.tokens, options.reference_tokens)));

@@ -312,7 +312,7 @@ Expected<ProfileReport> profile_steps(const ProfileOptions& options,
   COHORT_ASSIGN(const TensorType kv_type, parse_kv_type(o.engine.kv_type));
   COHORT_ASSIGN(const int32_t pages, choose_pages(o.engine, *model, KvCache::page_bytes(program.cache_layers, kv_type),
                                                   {available_memory(), model->weight_bytes()}));
-  COHORT_ASSIGN(auto backend, make_backend(program, o.engine, {}));
+  COHORT_ASSIGN(auto backend, make_backend(program, o.engine, {}, {}));
   auto* cpu_backend = dynamic_cast<CpuBackend*>(backend.get());
   if (cpu_backend == nullptr) {
     return fail(ErrorCode::unsupported, "only the CPU and CUDA backends can be profiled, not '{}' (use --backend fast)",

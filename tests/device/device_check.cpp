@@ -6,6 +6,10 @@
 //                                  DEVICE_CHECK_CACHE=q8_0 on another cache, then not in h200-steps.csv
 //   device_check ladder [TYPE] B...  as speed, of q4_0 if no type is named, at these B alone
 //   device_check climb [B]         decode at every B from 1 to 65, or to B
+//   device_check host MODEL B...   a file or the name of a synthetic model: all, half and none of the experts on the
+//   device,
+//                                  and the CPU; the same tokens, and tokens a second at B streams; with
+//                                  DEVICE_CHECK_COUNTS=FILE half once more, by an importance matrix
 //   device_check probe B [prefill] one step for a profiler, then their prompts
 //   device_check stamps B FILE     where each block of a decode step was when (builds with -DCOHORT_CUDA_STAMPS=ON)
 //
@@ -23,6 +27,7 @@
 #include <string>
 #include <thread>
 
+#include "host_check.h"
 #include "kernels/cuda/backend.h"
 #include "kernels/reference/backend.h"
 #include "kv/cache.h"
@@ -132,21 +137,52 @@ void compare(const std::vector<float>& a, const std::vector<float>& b, const cha
   }
 }
 
+/// Which experts stay on the device.
+struct Stay {
+  double share = 1;        // of their bytes
+  bool by_counts = false;  // in every layer, instead of whole layers in order
+};
+
+/// The least memory in which that share of the experts fits.
+void limit_memory(CudaOptions& options, const Program& program, const Stay& stay) {
+  if (stay.share >= 1) return;
+  const DeviceNeeds needs = must(cuda_memory_needs(program, options.max_rows));
+  double experts = 0;
+  for (const ExpertLayer& layer : needs.layers) {
+    experts += static_cast<double>(layer.bytes) * layer.experts;
+    if (!stay.by_counts) continue;
+    auto& counts = options.expert_counts.emplace_back();
+    for (int32_t e = 0; e < layer.experts; ++e) counts.push_back(static_cast<float>(e * 7 % layer.experts));
+  }
+  options.counts_from = "made-up counts";
+  options.memory_limit = needs.fixed + static_cast<size_t>(experts * stay.share);
+}
+
 /// Runs the same batches on both and compares all logits: a prefill of several sequences, decode steps of growing
 /// company, a mixed batch.
-bool check_bits(const Shape& shape, const Types& types, TensorType cache, int32_t prompt, const char* label) {
+bool check_bits(const Shape& shape, const Types& types, TensorType cache, int32_t prompt, const char* label,
+                const Stay& stay = {}) {
   SyntheticModel model(shape, types, 17, false);
   const int32_t vocabulary = shape.vocabulary;
   auto reference = make_reference_backend(model.program(), {threads(), ActivationMode::canonical});
   CudaOptions options;
   options.threads = threads();
   options.max_rows = 256;
+  limit_memory(options, model.program(), stay);
   auto made = make_cuda_backend(model.program(), options);
   if (!made) {
     std::printf("%-34s %s\n", label, made.error().message.c_str());
     return false;
   }
   auto device = std::move(*made);
+  if (stay.share < 1) {
+    std::printf("    %s\n", device->description().c_str());
+    if (device->device_bytes() > options.memory_limit) {
+      std::printf("%-34s takes %zu bytes of the device, %zu are allowed\n", label, device->device_bytes(),
+                  options.memory_limit);
+      return false;
+    }
+  }
   constexpr int32_t kStreams = 70;
   const int32_t positions = prompt + 8;
   const int32_t pages = Streams::pages_for(kStreams, positions);
@@ -215,7 +251,7 @@ bool check_bits(const Shape& shape, const Types& types, TensorType cache, int32_
 }
 
 /// With the graph a step is one submission; with the off-switch every kernel is its own, and the bits are the same.
-bool check_launches(const Shape& shape, const Types& types) {
+bool check_launches(const Shape& shape, const Types& types, const Stay& stay = {}) {
   SyntheticModel model(shape, types, 17, false);
   std::vector<std::vector<float>> logits;
   bool good = true;
@@ -224,6 +260,7 @@ bool check_launches(const Shape& shape, const Types& types) {
     options.threads = threads();
     options.max_rows = 256;
     options.graph = graph;
+    limit_memory(options, model.program(), stay);
     auto device = must(make_cuda_backend(model.program(), options));
     const int32_t pages = Streams::pages_for(9, 40);
     must(device->allocate_cache(TensorType::f16, pages));
@@ -260,11 +297,13 @@ bool all_bits(bool quick, const std::vector<std::string>& parts) {
   const Shape gemma = {"gemma", 1, 2816, 4, 2, 256, 704, 16, 8, 256, 1024, 100};
   const Shape wide = {"wide", 1, 256, 64, 4, 64, 256, 8, 2, 256, 1024};
   bool good = check_launches(small, {Q4, Q4, Q4, Q4, Q4});
+  good &= check_launches(small, {Q4, Q4, Q4, Q4, Q4}, {0.5, true});
   good &= check_top();
-  const auto check = [&](const Shape& s, const Types& t, TensorType cache, int32_t prompt, const char* label) {
+  const auto check = [&](const Shape& s, const Types& t, TensorType cache, int32_t prompt, const char* label,
+                         const Stay& stay = {}) {
     const auto in_label = [&](const std::string& part) { return std::strstr(label, part.c_str()) != nullptr; };
     if (!parts.empty() && std::none_of(parts.begin(), parts.end(), in_label)) return;
-    good &= check_bits(s, t, cache, prompt, label);
+    good &= check_bits(s, t, cache, prompt, label, stay);
   };
   check(small, {Q4, Q4, Q4, Q4, Q4}, TensorType::f16, 40, "q4_0, small");
   check(small, {Q8, Q8, Q8, Q8, Q8}, TensorType::f32, 600, "q8_0, small, f32 cache, 600");
@@ -327,6 +366,18 @@ bool all_bits(bool quick, const std::vector<std::string>& parts) {
     check(real, {Q4, Q4, Q4, Q4, Q4}, cache, 300, "q8_0 cache, qwen3-30b-a3b's layer");
     check(gemma, {Q8, Q8, Q4, Q4, Q8}, cache, 270, "q8_0 cache, gemma's sizes");
     check(forty, {F16, F16, F16, F16, F16}, cache, 80, "q8_0 cache, heads of 40");
+  }
+  {
+    // Experts in host memory: none of a layer, some, all.
+    check(mini, {Q4, Q4, Q4, Q4, Q4}, TensorType::f16, 600, "host: mini, all experts", {0});
+    check(mini, {Q4, Q4, Q4, Q4, Q4}, TensorType::f16, 600, "host: mini, layers in order", {0.7});
+    check(mini, {Q4, Q4, Q4, Q4, Q4}, TensorType::f16, 600, "host: mini, by counts", {0.5, true});
+    check(real, {Q4, Q4, Q4, Q4, Q4}, TensorType::f16, 20, "host: qwen3-30b-a3b's layer", {0.4, true});
+    check(kquant, {K4, K6, K4, K6, K6}, TensorType::f16, 300, "host: q4_k and q6_k", {0.5, true});
+    check(gemma, {Q8, Q8, Q4, Q4, Q8}, TensorType::f16, 270, "host: gemma's sizes", {0.5, true});
+    check(small, {BF, BF, BF, BF, BF}, TensorType::f16, 40, "host: bf16", {0.5, true});
+    check(small, {Q8, Q8, Q4, F16, Q8}, TensorType::f16, 100, "host: q4_0 gate and up, f16 down", {0.3, true});
+    check(small, {Q4, Q4, Q4, Q4, Q4}, TensorType::q8_0, 40, "host: q8_0 cache", {0.6, true});
   }
   return good;
 }
@@ -599,6 +650,10 @@ int main(int argc, char** argv) {
     std::vector<int32_t> counts;
     for (size_t i = named ? 2 : 1; i < args.size(); ++i) counts.push_back(std::atoi(args[i].c_str()));
     good = speed(named ? args[1] : "q4_0", false, true, counts);
+  } else if (what == "host" && args.size() > 2) {
+    std::vector<int> counts;
+    for (size_t i = 2; i < args.size(); ++i) counts.push_back(std::max(1, std::atoi(args[i].c_str())));
+    good = check_host(args[1], counts);
   } else if (what == "climb") {
     const int32_t last = args.size() > 1 ? std::atoi(args[1].c_str()) : 65;
     good = speed("q4_0", true, false, {std::clamp(last, 1, 65)});

@@ -11,7 +11,8 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "kernels/cuda/args.h"
+#include "engine/sampler.h"
+#include "kernels/cuda/draw.h"
 
 namespace cohort::device_check {
 namespace {
@@ -64,6 +65,47 @@ std::vector<int32_t> sorted_ids(const std::vector<float>& logits) {
   return ids;
 }
 
+/// Draws from these rows on the device, with several temperatures and min_p, against their definition.
+bool check_draws(const std::vector<float>& all, const float* logits, int32_t* header, int32_t vocabulary) {
+  if (!cuda::draw_fits(vocabulary)) return true;
+  const auto width = static_cast<size_t>(vocabulary);
+  DrawRule* rules = nullptr;
+  Draw* draws = nullptr;
+  bool good =
+      cudaHostAlloc(reinterpret_cast<void**>(&rules), kKinds * sizeof(DrawRule), cudaHostAllocMapped) == cudaSuccess &&
+      cudaHostAlloc(reinterpret_cast<void**>(&draws), kKinds * sizeof(Draw), cudaHostAllocMapped) == cudaSuccess;
+  for (uint32_t round = 0; good && round < 12; ++round) {
+    for (uint32_t kind = 0; kind < kKinds; ++kind) {
+      // The last round asks for the largest number there is, so that sums may round above it.
+      const float u = round == 11 ? 1.0F - 0x1p-24F : uniform(3, round, kind, 0);
+      rules[kind] = {(round + kind) % 6 == 5 ? 0.0F : 0.25F + 0.25F * static_cast<float>(round % 4),
+                     round % 3 == 2 ? 0.1F : 0.0F, u};
+      draws[kind] = {};
+    }
+    cuda::DrawArgs args;
+    args.step.header = header;
+    args.step.max_rows = kKinds;
+    args.logits = logits;
+    args.vocabulary = vocabulary;
+    args.rules = rules;
+    args.draws = draws;
+    cuda::launch_draw(args, 4, nullptr);  // fewer blocks than rows
+    good = cudaDeviceSynchronize() == cudaSuccess;
+    for (size_t kind = 0; good && kind < kKinds; ++kind) {
+      const Draw expected = draw_from(std::span(all).subspan(kind * width, width), rules[kind]);
+      good = draws[kind].token == expected.token && std::memcmp(&draws[kind].total, &expected.total, 4) == 0;
+      if (!good) {
+        std::printf("draws: vocabulary %d, kind %zu, round %u: token %d of %.9g instead of %d of %.9g\n", vocabulary,
+                    kind, round, draws[kind].token, static_cast<double>(draws[kind].total), expected.token,
+                    static_cast<double>(expected.total));
+      }
+    }
+  }
+  cudaFreeHost(rules);
+  cudaFreeHost(draws);
+  return good;
+}
+
 bool check_vocabulary(int32_t vocabulary) {
   const auto width = static_cast<size_t>(vocabulary);
   std::vector<float> all;
@@ -108,6 +150,7 @@ bool check_vocabulary(int32_t vocabulary) {
     }
     if (!good) std::printf("largest logits: vocabulary %d, rows of kind %d differ\n", vocabulary, kind);
   }
+  good = good && check_draws(all, logits, header, vocabulary);
   cudaFree(logits);
   cudaFree(values);
   cudaFree(header);
@@ -121,8 +164,8 @@ bool check_top() {
   bool good = true;
   for (const int32_t vocabulary : {1, 63, 64, 65, 1000, 1024, 1025, 32000, 151936, 262144})
     good &= check_vocabulary(vocabulary);
-  std::printf("the %d largest logits of %d kinds of rows, 10 vocabularies: %s\n", kTopLogits, kKinds,
-              good ? "as sorted" : "WRONG");
+  std::printf("the %d largest logits and draws of %d kinds of rows, 10 vocabularies: %s\n", kTopLogits, kKinds,
+              good ? "as defined" : "WRONG");
   return good;
 }
 

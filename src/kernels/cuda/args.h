@@ -49,6 +49,7 @@ enum HeaderWord {
   kRows = 0,
   kSampled = 1,
   kPages = 2,
+  kTicket = 3,
   kUnits = 4,      // + window
   kTileUnits = 8,  // + window: of these the ones of more than kFewRows rows
   kHeaderWords = 12

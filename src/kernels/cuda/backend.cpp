@@ -12,6 +12,9 @@ Expected<std::unique_ptr<CudaBackend>> make_cuda_backend(const Program&, const C
 Expected<std::string> describe_cuda_device(int) {
   return fail(ErrorCode::unsupported, "this binary was built without CUDA; use --device cpu");
 }
+Expected<DeviceNeeds> cuda_memory_needs(const Program&, int32_t) {
+  return fail(ErrorCode::unsupported, "this binary was built without CUDA; use --device cpu");
+}
 
 }  // namespace cohort
 
@@ -20,50 +23,32 @@ Expected<std::string> describe_cuda_device(int) {
 #include <algorithm>
 #include <bit>
 #include <chrono>
-#include <cstring>
 
-#include "kernels/cuda/lower.h"
+#include "base/memory.h"
+#include "kernels/cuda/cache_memory.h"
+#include "kernels/cuda/device_times.h"
+#include "kernels/cuda/draw.h"
+#include "kernels/cuda/host_visits.h"
+#include "kernels/cuda/needs.h"
+#include "kernels/cuda/open_device.h"
 #include "kernels/cuda/stamps.h"
+#include "kernels/cuda/step_writer.h"
 #include "kv/cache.h"
 
 namespace cohort {
 namespace cuda {
 namespace {
 
-constexpr int32_t kMaxPages = 1 << 20;  // page ids of one submission
 // Decode steps of so few units of attention spread the heads over blocks: with 24 streams of one short split each it is
 // as fast, with 9 a tenth of the step faster; with 27 units of 9 streams the groups of heads are.
 constexpr int32_t kFewUnits = 24;
 // A single row of so many splits has a block of a cluster for each (launch_attention_few).
 constexpr int32_t kClusterUnits = 4;
 
-Expected<cudaDeviceProp> open_device(int device) {
-  int count = 0;
-  const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error == cudaErrorInsufficientDriver) {
-    int driver = 0, runtime = 0;
-    cudaDriverGetVersion(&driver);
-    cudaRuntimeGetVersion(&runtime);
-    if (driver == 0) return fail(ErrorCode::unsupported, "no CUDA driver was found on this machine; use --device cpu");
-    return fail(ErrorCode::unsupported,
-                "the CUDA driver is too old: it supports CUDA {}.{}, this binary needs {}.{}; update the driver or use "
-                "--device cpu",
-                driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
-  }
-  if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0))
-    return fail(ErrorCode::unsupported, "no CUDA device was found; use --device cpu");
-  COHORT_TRY(check(error, "looking for devices"));
-  if (device < 0 || device >= count)
-    return fail(ErrorCode::invalid_argument, "there is no CUDA device {}: there are {}, counted from 0", device, count);
-  cudaDeviceProp properties = {};
-  COHORT_TRY(check(cudaGetDeviceProperties(&properties, device), "reading the device's properties"));
-  if (properties.major < 9) {
-    return fail(ErrorCode::unsupported,
-                "device {} ({}) has compute capability {}.{}; this build needs 9.0 or newer; use --device cpu", device,
-                properties.name, properties.major, properties.minor);
-  }
-  return properties;
-}
+// Of what is free without --device-memory: left for the runtime, captured graphs and kernels' stacks.
+constexpr size_t kDeviceReserve = size_t{512} << 20;
+// The device rounds an allocation up to pages of this size.
+constexpr size_t kDevicePage = size_t{2} << 20;
 
 class Backend final : public CudaBackend {
  public:
@@ -72,10 +57,12 @@ class Backend final : public CudaBackend {
   }
 
   ~Backend() override {
+    if (visits_ != nullptr) visits_->let_pass(ticket_);
     if (stream_ != nullptr) cudaStreamSynchronize(stream_);
     drop_graphs();
     if (host_ != nullptr) cudaFreeHost(host_);
     if (results_ != nullptr) cudaFreeHost(results_);
+    if (mapped_rules_ != nullptr) cudaFreeHost(mapped_rules_);
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
   }
 
@@ -85,75 +72,42 @@ class Backend final : public CudaBackend {
     sms_ = properties.multiProcessorCount;
     COHORT_TRY(check(cudaSetDevice(options_.device), "selecting the device"));
     COHORT_TRY(check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream"));
-    COHORT_TRY(allocate_step());
-    CostQuery one_expert;
-    one_expert.distinct_experts = 1;
-    for (const Op& op : program_.ops) {
-      const double bytes = cost_of(program_, op, one_expert).weight_bytes;
-      if (const auto* experts = std::get_if<op::Experts>(&op.action)) {
-        expert_bytes_ = bytes;  // of one expert of one layer
-        total_bytes_ += bytes * static_cast<double>(experts->gate->experts);
-      } else if (!std::holds_alternative<op::Embed>(op.action)) {
-        weight_bytes_ += bytes;  // read by every step
-        total_bytes_ += bytes;
-      }
-    }
-    COHORT_TRY(check_room());
-    COHORT_ASSIGN(auto uploader, Uploader::create(memory_, options_.threads, total_bytes_, options_.progress));
-    COHORT_ASSIGN(lowered_, lower(program_, limits_, cache_, memory_, *uploader, sms_));
+    COHORT_TRY(place());
+    const double share = count_bytes();
+    if (placement_.in_host_memory > 0) COHORT_TRY(open_visits(progress_of(0, share)));
+    COHORT_ASSIGN(const StepMemory step, allocate_step(memory_, limits_));
+    step_ = step.step;
+    best_ = step.best;
+    argmax_counters_ = step.counters;
+    COHORT_TRY(allocate_mapped());
+    COHORT_ASSIGN(auto uploader,
+                  Uploader::create(memory_, options_.threads, device_weights_, progress_of(share, 1 - share)));
+    COHORT_ASSIGN(lowered_, lower(program_, limits_, cache_.memory(), memory_, *uploader, sms_,
+                                  visits_ != nullptr ? visits_->part() : HostPart{}));
+    writer_ = StepWriter(limits_, lowered_.windows);
     COHORT_TRY(allocate_stamps(memory_, lowered_.launches.size(), step_));
     return uploader->finish();
   }
 
   std::string description() const override {
-    return fmt::format("cuda:{} {}, {:.2f} GB on the device", options_.device, name_,
-                       static_cast<double>(device_bytes()) / 1e9);
+    std::string text = fmt::format("cuda:{} {}, {:.2f} GB on the device", options_.device, name_,
+                                   static_cast<double>(device_bytes()) / 1e9);
+    if (visits_ == nullptr) return text;
+    const int64_t all = placement_.on_device + placement_.in_host_memory;
+    return text + fmt::format("; {} of {} experts on it, by {}, {} with {:.2f} GB in host memory (cpu {})",
+                              placement_.on_device, all,
+                              options_.expert_counts.empty() ? "layers in order" : options_.counts_from,
+                              placement_.in_host_memory, static_cast<double>(visits_->experts().bytes()) / 1e9,
+                              visits_->experts().description());
   }
 
   Expected<void> allocate_cache(TensorType type, int32_t pages) override {
-    switch (type) {
-      case TensorType::f32:
-        cache_.type = CacheType::f32;
-        break;
-      case TensorType::f16:
-        cache_.type = CacheType::f16;
-        break;
-      case TensorType::bf16:
-        cache_.type = CacheType::bf16;
-        break;
-      case TensorType::q8_0:
-        cache_.type = CacheType::q8_0;
-        break;
-      default:
-        return fail(ErrorCode::unsupported, "the KV cache on the device can be f32, f16, bf16 or q8_0, not {}",
-                    type_info(type).name);
-    }
     drop_graphs();
-    cache_memory_.clear();
-    cache_.keys.clear();
-    cache_.values.clear();
-    pages_ = pages;
-    for (const CacheLayer& layer : program_.cache_layers) {
-      const size_t bytes = page_half_bytes(cache_.type, layer.kv_heads, layer.head_dim) * static_cast<size_t>(pages);
-      for (auto* list : {&cache_.keys, &cache_.values}) {
-        COHORT_ASSIGN(void* memory, cache_memory_.allocate(bytes, "the KV cache"));
-        // Rows that nobody wrote are read (and not used) beside the last position: they must be numbers.
-        COHORT_TRY(check(cudaMemsetAsync(memory, 0, bytes, stream_), "clearing the KV cache"));
-        list->push_back(static_cast<std::byte*>(memory));
-      }
-    }
-    if (lowered_.flow != nullptr) COHORT_TRY(set_flow_cache(*lowered_.flow, cache_));
-    return check(cudaStreamSynchronize(stream_), "clearing the KV cache");
+    COHORT_TRY(cache_.allocate(program_.cache_layers, type, pages, stream_));
+    if (lowered_.flow != nullptr) COHORT_TRY(set_flow_cache(*lowered_.flow, cache_.memory()));
+    return {};
   }
-
-  void copy_page(int32_t from, int32_t to) override {
-    for (size_t i = 0; i < cache_.keys.size(); ++i) {
-      const CacheLayer& layer = program_.cache_layers[i];
-      const size_t bytes = page_half_bytes(cache_.type, layer.kv_heads, layer.head_dim);
-      launch_copy_page(cache_.keys[i], bytes, from, to, stream_);
-      launch_copy_page(cache_.values[i], bytes, from, to, stream_);
-    }
-  }
+  void copy_page(int32_t from, int32_t to) override { cache_.copy_page(program_.cache_layers, from, to, stream_); }
 
   Expected<StepStats> run(const Batch& batch, std::span<float> logits) override {
     return run_all(batch, Ending::logits, [&](int32_t sampled, int32_t count) {
@@ -169,19 +123,23 @@ class Backend final : public CudaBackend {
   }
 
   int32_t top_logits() const override { return top_fits(program_.vocabulary) ? kTopLogits : 0; }
-  Expected<StepStats> run_top(const Batch& batch, std::span<TopLogit> top) override {
+  Expected<StepStats> run_top(const Batch& batch, std::span<const DrawRule> rules, std::span<TopLogit> top,
+                              std::span<Draw> draws) override {
     earlier_logits_.clear();
     const auto total = static_cast<int32_t>(batch.sampled_rows.size());
-    return run_all(batch, Ending::top, [&](int32_t sampled, int32_t count) -> Expected<void> {
-      COHORT_TRY(check(cudaStreamSynchronize(stream_), "running a step"));
-      for (int32_t i = 0; i < count * kTopLogits; ++i)
-        top[static_cast<size_t>(sampled) * kTopLogits + static_cast<size_t>(i)] = {top_ids()[i], top_values()[i]};
-      // The next submission of this batch overwrites these.
-      first_kept_ = sampled;
-      if (sampled + count == total) return {};
-      earlier_logits_.resize(static_cast<size_t>(sampled + count) * vocabulary());
-      return copy_logits(0, count, std::span(earlier_logits_).subspan(static_cast<size_t>(sampled) * vocabulary()));
-    });
+    rules_ = draw_fits(program_.vocabulary) ? rules : std::span<const DrawRule>();
+    return run_all(
+        batch, rules_.empty() ? Ending::top : Ending::draw, [&](int32_t sampled, int32_t count) -> Expected<void> {
+          COHORT_TRY(check(cudaStreamSynchronize(stream_), "running a step"));
+          if (!rules_.empty()) std::copy_n(mapped_draws_, count, draws.begin() + sampled);
+          for (int32_t i = 0; i < count * kTopLogits; ++i)
+            top[static_cast<size_t>(sampled) * kTopLogits + static_cast<size_t>(i)] = {top_ids()[i], top_values()[i]};
+          // The next submission of this batch overwrites these.
+          first_kept_ = sampled;
+          if (sampled + count == total) return {};
+          earlier_logits_.resize(static_cast<size_t>(sampled + count) * vocabulary());
+          return copy_logits(0, count, std::span(earlier_logits_).subspan(static_cast<size_t>(sampled) * vocabulary()));
+        });
   }
   Expected<void> read_logits(int32_t row, std::span<float> logits) override {
     if (row < first_kept_) {
@@ -195,10 +153,14 @@ class Backend final : public CudaBackend {
                  "reading logits");
   }
   size_t free_cache_bytes() const override {
-    size_t free = 0, total = 0;
-    if (cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
-    return free;
+    const auto memory = memory_of_device();
+    if (!memory) return 0;
+    if (!cache_is_reserved()) return memory->free;
+    const size_t used = device_bytes();
+    return std::min(memory->free, room_ > used ? room_ - used : 0);
   }
+  bool cache_is_reserved() const override { return visits_ != nullptr || options_.memory_limit > 0; }
+  ThreadTeam* team() override { return visits_ != nullptr ? &visits_->team() : nullptr; }
   double read_bandwidth() override {
     if (cudaSetDevice(options_.device) != cudaSuccess) return 0;
     for (size_t bytes = size_t{2} << 30; bytes >= size_t{256} << 20; bytes /= 2) {
@@ -207,7 +169,8 @@ class Backend final : public CudaBackend {
         cudaGetLastError();
         continue;
       }
-      const double rate = read_rate(static_cast<std::byte*>(data), bytes);
+      const double rate =
+          read_rate(static_cast<std::byte*>(data), bytes, argmax_counters_ + limits_.sampled, sms_, stream_);
       cudaFree(data);
       return rate;
     }
@@ -217,86 +180,80 @@ class Backend final : public CudaBackend {
     Launcher launcher = last_;
     launcher.variant = variant_of(rows);
     launcher.step.max_rows = most_rows(launcher.variant);
-    std::vector<KernelTime> times;
-    const std::vector<const Launch*> launches = launches_of(last_.flow);
-    for (const Launch* launch : launches) {
-      const auto known =
-          std::find_if(times.begin(), times.end(), [&](const KernelTime& t) { return t.kind == launch->kind; });
-      if (known == times.end()) {
-        times.push_back({launch->kind, 1, 0});
-      } else {
-        ++known->launches;
-      }
-    }
-    cudaEvent_t from = nullptr, to = nullptr;
-    COHORT_TRY(check(cudaEventCreate(&from), "an event"));
-    COHORT_TRY(check(cudaEventCreate(&to), "an event"));
-    for (KernelTime& time : times) {
-      float best = 1e30F;
-      for (int repeat = 0; repeat < 4; ++repeat) {
-        COHORT_TRY(check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capturing a profile"));
-        for (const Launch* launch : launches) {
-          if (time.kind == launch->kind) launch->run(launcher);
-        }
-        cudaGraph_t captured = nullptr;
-        cudaGraphExec_t exec = nullptr;
-        COHORT_TRY(check(cudaStreamEndCapture(stream_, &captured), "capturing a profile"));
-        COHORT_TRY(check(cudaGraphInstantiate(&exec, captured, 0), "capturing a profile"));
-        cudaGraphDestroy(captured);
-        cudaEventRecord(from, stream_);
-        cudaGraphLaunch(exec, stream_);
-        cudaEventRecord(to, stream_);
-        COHORT_TRY(check(cudaStreamSynchronize(stream_), "running a profile"));
-        cudaGraphExecDestroy(exec);
-        float ms = 0;
-        cudaEventElapsedTime(&ms, from, to);
-        best = std::min(best, ms);
-      }
-      time.seconds = static_cast<double>(best) / 1e3;
-    }
-    cudaEventDestroy(from);
-    cudaEventDestroy(to);
+    COHORT_ASSIGN(std::vector<KernelTime> times, time_kinds(launches_of(last_.flow), launcher));
+    if (visits_ != nullptr)
+      times.push_back({"experts in host memory", static_cast<int64_t>(lowered_.visits.size()), host_seconds_});
     return times;
   }
   Expected<std::vector<BlockStamps>> stamps() override { return read_stamps(step_, launches_of(last_.flow)); }
   int64_t submissions() const override { return submissions_; }
   int64_t kernels() const override { return kernels_; }
-  size_t device_bytes() const override { return memory_.bytes() + cache_memory_.bytes(); }
+  size_t device_bytes() const override { return memory_.bytes() + cache_.bytes(); }
 
  private:
-  /// Refuses a model whose weights cannot fit before any are packed.
-  Expected<void> check_room() const {
-    size_t free = 0, total = 0;
-    COHORT_TRY(check(cudaMemGetInfo(&free, &total), "reading the device's memory"));
-    if (total_bytes_ <= static_cast<double>(free)) return {};
-    return fail(ErrorCode::capacity,
-                "the weights take {:.2f} GB, of the device's {:.2f} GB {:.2f} are free: use a smaller quantisation or "
-                "--device cpu (experts are not split between device and host)",
-                total_bytes_ / 1e9, static_cast<double>(total) / 1e9, static_cast<double>(free) / 1e9);
+  /// Says where experts will be, before anything large is allocated.
+  Expected<void> place() {
+    COHORT_ASSIGN(ProgramNeeds needs, needs_of(program_, limits_));
+    COHORT_ASSIGN(const MemoryOfDevice memory, memory_of_device());
+    const size_t reserve = kDeviceReserve + needs.allocations * kDevicePage;
+    room_ = memory.free > reserve ? memory.free - reserve : 0;
+    if (options_.memory_limit > 0) {
+      if (options_.memory_limit > memory.free) {
+        return fail(ErrorCode::capacity, "--device-memory allows {}, but only {} of the device's {} are free",
+                    format_bytes(static_cast<double>(options_.memory_limit)),
+                    format_bytes(static_cast<double>(memory.free)), format_bytes(static_cast<double>(memory.total)));
+      }
+      room_ = options_.memory_limit;
+    }
+    needs.memory.cache_least = options_.cache_least;
+    needs.memory.cache_wanted = options_.cache_wanted;
+    for (size_t l = 0; l < options_.expert_counts.size(); ++l)
+      needs.memory.layers[l].counts = options_.expert_counts[l];
+    COHORT_ASSIGN(placement_, place_experts(needs.memory, room_));
+    return {};
   }
 
-  /// What follows the logits in a step: nothing, the highest one, or the kTopLogits highest ones of each row.
-  enum class Ending { logits, greedy, top };
-  static constexpr int kEndings = 3;
-
-  /// Bytes a second of the fastest of a few passes; 0: it failed.
-  double read_rate(const std::byte* data, size_t bytes) {
-    cudaEvent_t from = nullptr, to = nullptr;
-    float best = 0;
-    if (cudaEventCreate(&from) == cudaSuccess && cudaEventCreate(&to) == cudaSuccess) {
-      for (int repeat = 0; repeat < 5; ++repeat) {
-        cudaEventRecord(from, stream_);
-        launch_read(data, bytes, argmax_counters_ + limits_.sampled, sms_, stream_);
-        cudaEventRecord(to, stream_);
-        float ms = 0;
-        if (cudaStreamSynchronize(stream_) != cudaSuccess || cudaEventElapsedTime(&ms, from, to) != cudaSuccess) break;
-        if (best == 0 || ms < best) best = ms;
+  /// Sums up what the weights take in the model's file: of one step, on the device. Returns the share in host memory.
+  double count_bytes() {
+    CostQuery one_expert;
+    one_expert.distinct_experts = 1;
+    double on_host = 0;
+    size_t layer = 0;
+    for (const Op& op : program_.ops) {
+      const double bytes = cost_of(program_, op, one_expert).weight_bytes;
+      if (const auto* experts = std::get_if<op::Experts>(&op.action)) {
+        const auto away = static_cast<double>(placement_.on_host[layer++].size());
+        expert_bytes_ = bytes;  // of one expert of one layer
+        on_host += bytes * away;
+        device_weights_ += bytes * (static_cast<double>(experts->gate->experts) - away);
+      } else if (!std::holds_alternative<op::Embed>(op.action)) {
+        weight_bytes_ += bytes;  // read by every step
+        device_weights_ += bytes;
       }
     }
-    if (from != nullptr) cudaEventDestroy(from);
-    if (to != nullptr) cudaEventDestroy(to);
-    return best > 0 ? static_cast<double>(bytes) / (best * 1e-3) : 0;
+    return on_host / std::max(on_host + device_weights_, 1.0);
   }
+  /// The progress of a part of loading.
+  std::function<void(double)> progress_of(double before, double share) const {
+    if (!options_.progress) return {};
+    return [this, before, share](double done) { options_.progress(before + share * done); };
+  }
+  Expected<void> open_visits(const std::function<void(double)>& progress) {
+    cpu::HostExperts::Options host = options_.host;
+    host.threads = options_.threads;
+    if (progress) {
+      host.progress = [&](uint64_t done, uint64_t total) {
+        progress(static_cast<double>(done) / static_cast<double>(std::max<uint64_t>(total, 1)));
+      };
+    }
+    COHORT_ASSIGN(visits_, HostVisits::create(program_, placement_.on_host, limits_.rows, host));
+    return {};
+  }
+
+  /// What follows the logits in a step: nothing, the highest one, the kTopLogits highest ones of each row, or those and
+  /// a draw from all.
+  enum class Ending { logits, greedy, top, draw };
+  static constexpr int kEndings = 4;
 
   size_t vocabulary() const { return static_cast<size_t>(program_.vocabulary); }
   int32_t* top_ids() const { return results_ + limits_.sampled + 1; }
@@ -326,126 +283,28 @@ class Backend final : public CudaBackend {
     }
   }
 
-  Expected<void> allocate_step() {
-    const auto ints = [&](int64_t count) -> Expected<int32_t*> {
-      COHORT_ASSIGN(void* memory, memory_.allocate(static_cast<size_t>(count) * 4, "the step's data"));
-      COHORT_TRY(check(cudaMemset(memory, 0, static_cast<size_t>(count) * 4), "the step's data"));
-      return static_cast<int32_t*>(memory);
-    };
-    const int64_t rows = limits_.rows;
-    COHORT_ASSIGN(step_.header, ints(kHeaderWords));
-    COHORT_ASSIGN(step_.tokens, ints(rows));
-    COHORT_ASSIGN(step_.positions, ints(rows));
-    COHORT_ASSIGN(step_.page_begin, ints(rows));
-    COHORT_ASSIGN(step_.sampled_rows, ints(limits_.sampled));
-    COHORT_ASSIGN(step_.pages, ints(kMaxPages + kSplitPositions / kPagePositions));
-    for (auto& units : step_.units) {
-      COHORT_ASSIGN(units, ints(int64_t{limits_.units} * kUnitWords));
-    }
-    COHORT_ASSIGN(int32_t * best, ints(limits_.sampled * 2));
-    best_ = reinterpret_cast<unsigned long long*>(best);
-    COHORT_ASSIGN(argmax_counters_, ints(limits_.sampled + 1));
-    const int64_t words =
-        kHeaderWords + 3 * rows + limits_.sampled + kMaxPages + kMaxWindows * int64_t{limits_.units} * kUnitWords;
+  Expected<void> allocate_mapped() {
     void* host = nullptr;
-    COHORT_TRY(check(cudaHostAlloc(&host, static_cast<size_t>(words) * 4, cudaHostAllocMapped), "pinned memory"));
+    const auto words = static_cast<size_t>(StepWriter::most_words(limits_));
+    COHORT_TRY(check(cudaHostAlloc(&host, words * 4, cudaHostAllocMapped), "pinned memory"));
     host_ = static_cast<int32_t*>(host);
     const int64_t result_words = limits_.sampled + 1 + 2 * int64_t{limits_.sampled} * kTopLogits;
     COHORT_TRY(
         check(cudaHostAlloc(&host, static_cast<size_t>(result_words) * 4, cudaHostAllocMapped), "pinned memory"));
     results_ = static_cast<int32_t*>(host);
+    const auto sampled = static_cast<size_t>(limits_.sampled);
+    COHORT_TRY(
+        check(cudaHostAlloc(&host, sampled * (sizeof(DrawRule) + sizeof(Draw)), cudaHostAllocMapped), "pinned memory"));
+    mapped_rules_ = static_cast<DrawRule*>(host);
+    mapped_draws_ = reinterpret_cast<Draw*>(mapped_rules_ + sampled);
     return {};
-  }
-
-  /// Rows [begin, end) of the batch, which fit one submission, written to the mapped memory.
-  void write_step(const Batch& batch, int32_t begin, int32_t end, int32_t first_sampled, int32_t last_sampled,
-                  int32_t group_rows) {
-    const int32_t rows = end - begin;
-    std::fill_n(host_, kHeaderWords, 0);
-    int32_t* tokens = host_ + kHeaderWords;
-    int32_t* positions = tokens + rows;
-    int32_t* page_begin = positions + rows;
-    int32_t* sampled = page_begin + rows;
-    int32_t* pages = sampled + (last_sampled - first_sampled);
-    std::copy_n(batch.tokens.begin() + begin, rows, tokens);
-    std::copy_n(batch.positions.begin() + begin, rows, positions);
-    for (int32_t i = first_sampled; i < last_sampled; ++i)
-      sampled[i - first_sampled] = batch.sampled_rows[static_cast<size_t>(i)] - begin;
-    int32_t page_count = 0;
-    for (const SequenceRows& s : batch.sequences) {
-      const int32_t from = std::max(begin, s.first_row), to = std::min(end, s.first_row + s.rows);
-      if (from >= to) continue;
-      for (int32_t row = from; row < to; ++row) page_begin[row - begin] = page_count;
-      const int32_t last_position = s.first_position + (to - 1 - s.first_row);
-      const int32_t needed = last_position / kPagePositions + 1;
-      std::copy_n(s.pages.begin(), needed, pages + page_count);
-      page_count += needed;
-    }
-    int32_t* units = pages + page_count;
-    for (size_t w = 0; w < lowered_.windows.size(); ++w) {
-      const auto window = static_cast<int32_t>(w);
-      int32_t tiles = 0;
-      const int32_t count =
-          write_units(lowered_.windows[w], group_rows, rows, positions, page_begin, pages, units, tiles);
-      host_[kUnits + window] = count;
-      host_[kTileUnits + window] = tiles;
-      units += count * kUnitWords;
-    }
-    host_[kRows] = rows;
-    host_[kSampled] = last_sampled - first_sampled;
-    host_[kPages] = page_count;
-  }
-
-  /// The units of one window, each of at most `group_rows` rows: first those of more than kFewRows rows, of which the
-  /// ones with more pages come first, since they are worked on in this order; then the others, whole splits first, so
-  /// that no block starts one last. Returns how many there are, tiles: how many of the first kind.
-  int32_t write_units(int32_t window, int32_t group_rows, int32_t rows, const int32_t* positions,
-                      const int32_t* page_begin, const int32_t* pages, int32_t* out, int32_t& tiles) const {
-    constexpr int32_t kPages = kSplitPositions / kPagePositions;
-    int32_t total = 0;
-    // Places in this order: kPages + 1 down to 2 for the pages of the first kind, then 1 and 0.
-    for (int32_t place = group_rows > 1 ? kPages + 1 : 1; place >= 0; --place) {
-      int32_t partial = 0, count = 1;
-      for (int32_t row = 0; row < rows; row += count) {
-        const auto range = splits(window, positions[row]);
-        const auto [first, last] = range;
-        count = 1;
-        while (count < group_rows && row + count < rows && page_begin[row + count] == page_begin[row] &&
-               positions[row + count] == positions[row] + count && splits(window, positions[row + count]) == range)
-          ++count;
-        const int32_t last_page = positions[row + count - 1] / kPagePositions;
-        for (int32_t split = first; split <= last; ++split) {
-          const int32_t unit_pages = std::min(last_page - split * kPages + 1, kPages);
-          if ((count > kFewRows ? unit_pages + 1 : split < last ? 1 : 0) != place) continue;
-          int32_t* unit = out + int64_t{total++} * kUnitWords;
-          unit[kUnitRow] = row;
-          unit[kUnitSplit] = split;
-          unit[kUnitPosition] = positions[row];
-          unit[kUnitPartial] = partial;
-          unit[kUnitRows] = count;
-          for (int32_t p = 0; p < kPages; ++p)
-            unit[kUnitPages + p] = pages[page_begin[row] + std::min(split * kPages + p, last_page)];
-        }
-        partial += count * (last - first + 1);
-      }
-      if (place == 2) tiles = total;
-    }
-    return total;
-  }
-
-  /// First and last split that a row at `position` sees.
-  static std::pair<int32_t, int32_t> splits(int32_t window, int32_t position) {
-    const int32_t first_visible = window > 0 ? std::max(0, position + 1 - window) : 0;
-    return {first_visible / kSplitPositions, position / kSplitPositions};
   }
 
   /// Whether launch_attention_group can run this program's attention.
   bool can_group() const {
-    return lowered_.attention_groups && (cache_.type == CacheType::f16 || cache_.type == CacheType::bf16);
+    const CacheType type = cache_.memory().type;
+    return lowered_.attention_groups && (type == CacheType::f16 || type == CacheType::bf16);
   }
-  /// Of the step that was written: the most units of a window.
-  int32_t most_units() const { return *std::max_element(host_ + kUnits, host_ + kUnits + kMaxWindows); }
-
   static Variant variant_of(int32_t rows) {
     return rows <= kSmallRows    ? Variant::small
            : rows <= kMiddleRows ? Variant::middle
@@ -464,34 +323,6 @@ class Backend final : public CudaBackend {
         break;
     }
     return limits_.rows;
-  }
-
-  /// Whether every sequence has at most one of the rows [begin, end).
-  static bool one_row_each(const Batch& batch, int32_t begin, int32_t end) {
-    return std::all_of(batch.sequences.begin(), batch.sequences.end(), [&](const SequenceRows& s) {
-      return std::min(end, s.first_row + s.rows) - std::max(begin, s.first_row) <= 1;
-    });
-  }
-
-  /// How many rows from `begin` fit one submission.
-  int32_t rows_that_fit(const Batch& batch, int32_t begin, int32_t first_sampled) const {
-    std::vector<int64_t> units(lowered_.windows.size(), 0);
-    int32_t sampled = first_sampled, row = begin;
-    const auto total = static_cast<int32_t>(batch.sampled_rows.size());
-    for (; row < batch.rows() && row - begin < limits_.rows; ++row) {
-      bool fits = true;
-      for (size_t w = 0; w < units.size(); ++w) {
-        const auto [first, last] = splits(lowered_.windows[w], batch.positions[static_cast<size_t>(row)]);
-        units[w] += last - first + 1;
-        fits &= units[w] <= limits_.units;
-      }
-      if (sampled < total && batch.sampled_rows[static_cast<size_t>(sampled)] == row) {
-        ++sampled;
-        fits &= sampled - first_sampled <= limits_.sampled;
-      }
-      if (!fits && row > begin) break;
-    }
-    return row - begin;
   }
 
   /// The kernel for all layers of a decode step of `rows` rows, if there is one.
@@ -519,13 +350,16 @@ class Backend final : public CudaBackend {
     return list;
   }
 
-  void launch_all(const Launcher& kind, Ending ending) {
-    Launcher launcher = kind;
-    launcher.step.max_rows = most_rows(launcher.variant);
+  /// serve(visit): before the launch that waits for that visit of the host.
+  template <class Serve>
+  Expected<void> launch_all(Launcher launcher, Ending ending, const Serve& serve) {
     launch_begin({host_, launcher.step, lowered_.distinct}, stream_);
+    size_t launched = 0, visit = 0;
     for (const Launch* launch : launches_of(launcher.flow)) {
+      if (visit < lowered_.visits.size() && lowered_.visits[visit].resume == launched) COHORT_TRY(serve(visit++));
       launch->run(launcher);
       next_launch(launcher.step);
+      ++launched;
     }
     if (ending == Ending::greedy) {
       ArgmaxArgs args;
@@ -536,21 +370,25 @@ class Backend final : public CudaBackend {
       args.counters = argmax_counters_;
       args.out = results_;
       launch_argmax(args, sms_, stream_);
-    } else if (ending == Ending::top) {
+    } else if (ending == Ending::top || ending == Ending::draw) {
       launch_top({launcher.step, lowered_.logits, program_.vocabulary, top_ids(), top_values()}, sms_, stream_);
+    }
+    if (ending == Ending::draw) {
+      launch_draw({launcher.step, lowered_.logits, program_.vocabulary, mapped_rules_, mapped_draws_}, sms_, stream_);
     }
     if (lowered_.distinct != nullptr)
       cudaMemcpyAsync(results_ + limits_.sampled, lowered_.distinct, 4, cudaMemcpyDeviceToHost, stream_);
+    return {};
   }
 
-  Expected<Graph*> graph_of(const Launcher& of, Ending ending) {
-    const int kind = of.flow != FlowRows::none ? 5 + std::countr_zero(static_cast<unsigned>(of.flow))
-                     : of.one_row              ? 4
-                                               : (of.decode ? 2 : 0) + (of.attention_groups ? 1 : 0);
-    Graph& graph = graphs_[static_cast<size_t>(of.variant)][kind * kEndings + static_cast<int>(ending)];
+  Expected<Graph*> graph_of(const Launcher& launcher, Ending ending) {
+    const int kind = launcher.flow != FlowRows::none ? 5 + std::countr_zero(static_cast<unsigned>(launcher.flow))
+                     : launcher.one_row              ? 4
+                                                     : (launcher.decode ? 2 : 0) + (launcher.attention_groups ? 1 : 0);
+    Graph& graph = graphs_[static_cast<size_t>(launcher.variant)][kind * kEndings + static_cast<int>(ending)];
     if (graph.exec != nullptr) return &graph;
     COHORT_TRY(check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capturing a step"));
-    launch_all(of, ending);
+    COHORT_TRY(launch_all(launcher, ending, [](size_t) -> Expected<void> { return {}; }));
     const cudaError_t launched = cudaGetLastError();
     cudaGraph_t captured = nullptr;
     const cudaError_t ended = cudaStreamEndCapture(stream_, &captured);
@@ -566,56 +404,68 @@ class Backend final : public CudaBackend {
     return &graph;
   }
 
+  /// Runs the part that was written to host_: one launch with the graph, in which the host's visits are served.
+  Expected<void> submit(const Launcher& launcher, const StepPart& part, Ending ending) {
+    COHORT_ASSIGN(const Graph* graph, graph_of(launcher, ending));
+    kernels_ += graph->kernels;
+    const auto serve = [&](size_t visit) {
+      return visits_->serve(visit, lowered_.visits[visit], ticket_, part.rows(), stream_);
+    };
+    if (!options_.graph) {
+      submissions_ += graph->kernels;
+      COHORT_TRY(launch_all(launcher, ending, serve));
+      return check(cudaGetLastError(), "launching a step's kernels");
+    }
+    ++submissions_;
+    COHORT_TRY(check(cudaGraphLaunch(graph->exec, stream_), "launching a step"));
+    for (size_t visit = 0; visit < lowered_.visits.size(); ++visit) COHORT_TRY(serve(visit));
+    return {};
+  }
+
+  /// A number that the last step does not have.
+  int32_t next_ticket() { return ticket_ = static_cast<int32_t>(static_cast<uint32_t>(ticket_) + 1); }
+
   /// take(first sampled row of the batch, count): after each submission; waits for it and takes its results.
   template <class Take>
   Expected<StepStats> run_all(const Batch& batch, Ending ending, const Take& take) {
     const auto start = std::chrono::steady_clock::now();
-    if (cache_.keys.size() != program_.cache_layers.size())
+    if (cache_.memory().keys.size() != program_.cache_layers.size())
       return fail(ErrorCode::internal, "CUDA: a step before the cache was allocated");
     StepStats stats;
     stats.rows = batch.rows();
     submissions_ = kernels_ = 0;
-    const auto total_sampled = static_cast<int32_t>(batch.sampled_rows.size());
-    int32_t sampled = 0;
-    for (int32_t begin = 0; begin < batch.rows();) {
-      const int32_t rows = rows_that_fit(batch, begin, sampled);
-      int32_t sampled_end = sampled;
-      while (sampled_end < total_sampled && batch.sampled_rows[static_cast<size_t>(sampled_end)] < begin + rows)
-        ++sampled_end;
-      const Variant variant = variant_of(rows);
-      const bool decode = variant != Variant::tiles && one_row_each(batch, begin, begin + rows);
-      write_step(batch, begin, begin + rows, sampled, sampled_end, can_group() && !decode ? lowered_.group_rows : 1);
-      const bool groups = can_group() && (!decode || most_units() > kFewUnits);
-      const bool one_row = decode && !groups && rows == 1 && most_units() <= kClusterUnits;
-      last_ = {variant, decode, groups, one_row, flow_of(decode, rows), step_, sms_, stream_};
-      COHORT_ASSIGN(const Graph* graph, graph_of(last_, ending));
-      kernels_ += graph->kernels;
-      if (options_.graph) {
-        COHORT_TRY(check(cudaGraphLaunch(graph->exec, stream_), "launching a step"));
-        ++submissions_;
-      } else {
-        launch_all(last_, ending);
-        COHORT_TRY(check(cudaGetLastError(), "launching a step's kernels"));
-        submissions_ += graph->kernels;
+    host_seconds_ = 0;
+    for (int32_t begin = 0, sampled = 0; begin < batch.rows();) {
+      const StepPart part = writer_.next_part(batch, begin, sampled);
+      const Variant variant = variant_of(part.rows());
+      const bool decode = variant != Variant::tiles && StepWriter::one_row_each(batch, part);
+      writer_.write(batch, part, can_group() && !decode ? lowered_.group_rows : 1, next_ticket(), host_);
+      if (ending == Ending::draw) {
+        std::copy_n(rules_.begin() + sampled, part.sampled(), mapped_rules_);
+        std::fill_n(mapped_draws_, part.sampled(), Draw{});
       }
-      const int32_t count = sampled_end - sampled;
-      COHORT_TRY(take(sampled, count));
+      const int32_t units = StepWriter::most_units(host_);
+      const bool groups = can_group() && (!decode || units > kFewUnits);
+      const bool one_row = decode && !groups && part.rows() == 1 && units <= kClusterUnits;
+      last_ = {variant, decode, groups, one_row, flow_of(decode, part.rows()), step_, sms_, stream_};
+      last_.step.max_rows = most_rows(variant);
+      if (auto done = submit(last_, part, ending); !done) {
+        if (visits_ != nullptr) visits_->let_pass(ticket_);
+        cudaStreamSynchronize(stream_);
+        return tl::unexpected(std::move(done.error()));
+      }
+      COHORT_TRY(take(sampled, part.sampled()));
       if (lowered_.moe_layers > 0) {
         const double touched = results_[limits_.sampled];
         stats.distinct_experts += touched / lowered_.moe_layers;
         stats.bytes += touched * expert_bytes_;
       }
       stats.bytes += weight_bytes_;
-      begin += rows;
-      sampled = sampled_end;
+      if (visits_ != nullptr) host_seconds_ += visits_->take_seconds();
+      begin = part.end;
+      sampled = part.last_sampled;
     }
-    for (int32_t position : batch.positions) {
-      for (const CacheLayer& layer : program_.cache_layers) {
-        const int32_t seen = layer.window > 0 ? std::min(layer.window, position + 1) : position + 1;
-        stats.bytes += 2.0 * seen / kPagePositions *
-                       static_cast<double>(page_half_bytes(cache_.type, layer.kv_heads, layer.head_dim));
-      }
-    }
+    for (int32_t position : batch.positions) stats.bytes += cache_.bytes_seen(program_.cache_layers, position);
     stats.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return stats;
   }
@@ -626,22 +476,30 @@ class Backend final : public CudaBackend {
   std::string name_;
   int sms_ = 1;
   cudaStream_t stream_ = nullptr;
-  DeviceMemory memory_, cache_memory_;
-  CacheMemory cache_;
+  DeviceMemory memory_;
+  DeviceCache cache_;
+  Placement placement_;
+  size_t room_ = 0;                     // bytes of the device that weights, activations and cache may take
+  std::unique_ptr<HostVisits> visits_;  // null: all experts are on the device
   Lowered lowered_;
+  StepWriter writer_{limits_, {}};
   Step step_{};
+  int32_t ticket_ = 0;       // of the last submission
   int32_t* host_ = nullptr;  // mapped: the step as the host writes it
   // mapped: [sampled] tokens, the touched experts, [sampled, kTopLogits] ids, as many logits
   int32_t* results_ = nullptr;
   std::vector<float> earlier_logits_;  // of a batch of several submissions: rows before first_kept_
   int32_t first_kept_ = 0;             // first sampled row of the last submission
+  DrawRule* mapped_rules_ = nullptr;   // [sampled], mapped
+  Draw* mapped_draws_ = nullptr;       // [sampled], mapped
+  std::span<const DrawRule> rules_;    // of the batch that runs
   unsigned long long* best_ = nullptr;
   int32_t* argmax_counters_ = nullptr;      // [sampled] and one more word for read_rate
   Graph graphs_[kVariants][10 * kEndings];  // by decode and groups, one row, or flow; and ending
-  int32_t pages_ = 0;
-  Launcher last_{};  // of the last submission
+  Launcher last_{};                         // of the last submission
   int64_t submissions_ = 0, kernels_ = 0;
-  double weight_bytes_ = 0, expert_bytes_ = 0, total_bytes_ = 0;
+  double weight_bytes_ = 0, expert_bytes_ = 0, device_weights_ = 0;
+  double host_seconds_ = 0;  // of the last step's experts in host memory
 };
 
 }  // namespace
@@ -651,15 +509,6 @@ Expected<std::unique_ptr<CudaBackend>> make_cuda_backend(const Program& program,
   auto backend = std::make_unique<cuda::Backend>(program, options);
   COHORT_TRY(backend->open());
   return std::unique_ptr<CudaBackend>(std::move(backend));
-}
-
-Expected<std::string> describe_cuda_device(int device) {
-  COHORT_ASSIGN(const cudaDeviceProp properties, cuda::open_device(device));
-  size_t free = 0, total = 0;
-  COHORT_TRY(cuda::check(cudaSetDevice(device), "selecting the device"));
-  COHORT_TRY(cuda::check(cudaMemGetInfo(&free, &total), "reading the device's memory"));
-  return fmt::format("{}, {:.1f} GB free of {:.1f}", properties.name, static_cast<double>(free) / 1e9,
-                     static_cast<double>(total) / 1e9);
 }
 
 }  // namespace cohort

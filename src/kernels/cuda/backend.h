@@ -12,15 +12,24 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/cpu/host_experts.h"
+#include "moe/placement.h"
 
 namespace cohort {
 
 struct CudaOptions {
   int device = 0;
   int32_t max_rows = 2048;               // of one submission; a larger batch runs as several
-  int threads = 1;                       // that pack weights
+  int threads = 1;                       // that pack weights, and compute experts in host memory
   bool graph = true;                     // false: every kernel is launched on its own (the off-switch)
   std::function<void(double)> progress;  // 0..1 while the weights go up; may be empty
+
+  // Experts that do not fit lie in host memory and are computed there.
+  size_t memory_limit = 0;                        // bytes of the device that may be used; 0: what is free
+  size_t cache_least = 0, cache_wanted = 0;       // bytes of the KV cache that will be allocated
+  std::vector<std::vector<float>> expert_counts;  // [layers with experts, experts] how often each is chosen, or empty
+  std::string counts_from;                        // "counts of FILE"
+  cpu::HostExperts::Options host = {};            // `threads` and `progress` come from above
 };
 
 /// All launches of one kind in a step, run back to back without the others.
@@ -57,10 +66,13 @@ class CudaBackend : public Backend {
   virtual size_t device_bytes() const = 0;
 };
 
-/// Uploads the weights. Errors: unsupported (built without CUDA, no device, an old driver, a shape or type this backend
-/// cannot run), capacity (too little device memory). `program` must outlive the backend; its weights are no longer
-/// needed.
+/// Uploads the weights, those experts that fit. Errors: unsupported (built without CUDA, no device, an old driver, a
+/// shape or type this backend cannot run), capacity (too little memory of the device or of the host). `program` must
+/// outlive the backend; its weights are no longer needed, but for float experts in host memory.
 Expected<std::unique_ptr<CudaBackend>> make_cuda_backend(const Program& program, const CudaOptions& options);
+
+/// What the program takes of a device's memory in steps of at most max_rows rows; asks no device. Errors: unsupported.
+Expected<DeviceNeeds> cuda_memory_needs(const Program& program, int32_t max_rows);
 
 /// "NVIDIA H200, 139.8 GB free of 143.8", or why there is no device to use.
 Expected<std::string> describe_cuda_device(int device);

@@ -42,7 +42,7 @@ Expected<Lowered> Lowering::run() {
   result_.logits = values_[index(program_.logits)].rows.data;
   keep_ = values_[index(program_.logits)].float_memory;
   result_.distinct = group_.distinct;
-  COHORT_TRY(find_flow(sms_));
+  if (result_.visits.empty()) COHORT_TRY(find_flow(sms_));
   return std::move(result_);
 }
 
@@ -130,8 +130,8 @@ Expected<Quantised> Lowering::quantised(ValueId id) {
 }
 
 Expected<Lowered> lower(const Program& program, const Limits& limits, const CacheMemory& cache, DeviceMemory& memory,
-                        Uploader& uploader, int sms) {
-  return Lowering(program, limits, cache, memory, uploader, sms).run();
+                        Uploader& uploader, int sms, const HostPart& part) {
+  return Lowering(program, limits, cache, memory, uploader, sms, part).run();
 }
 
 }  // namespace cohort::cuda

@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/flow.h"
 #include "kernels/cuda/memory.h"
+#include "kernels/cuda/part.h"
 #include "models/program.h"
 
 namespace cohort::cuda {
@@ -58,6 +59,18 @@ struct Limits {
   int32_t units = 16384;  // (row, split) pairs of one window
 };
 
+/// Experts that the host computes, and the mapped memory in which a step meets it.
+struct HostPart {
+  std::vector<std::vector<int32_t>> experts;  // [MoE layer], ascending; empty: all are on the device
+  MeetingPlace place;
+};
+/// A layer of which the host computes experts. The launches before `resume` do not need it; that one brings its
+/// results.
+struct Visit {
+  size_t layer = 0, resume = 0;
+  int32_t top_k = 1, inputs = 0, outputs = 0;
+};
+
 struct Lowered {
   std::vector<Launch> launches;
   std::vector<int32_t> windows;  // distinct attention windows; index = Step::units
@@ -67,11 +80,14 @@ struct Lowered {
   bool attention_groups = true;    // all attention can use launch_attention_group
   int32_t group_rows = 64;         // then: most rows of a unit
   std::shared_ptr<FlowPlan> flow;  // null: not a program of that shape
+  std::vector<Visit> visits;       // in the order of the step
 };
 
-/// Uploads every weight of the program and lowers it for a device of `sms` multiprocessors. Errors name the tensor and
-/// the type or size that cannot run.
+/// Uploads every weight of the program, less those experts that the host computes, and lowers it for a device of `sms`
+/// multiprocessors. Errors name the tensor and the type or size that cannot run.
 Expected<Lowered> lower(const Program& program, const Limits& limits, const CacheMemory& cache, DeviceMemory& memory,
-                        Uploader& uploader, int sms);
+                        Uploader& uploader, int sms, const HostPart& part);
+/// Bytes that one expert takes on the device.
+size_t device_expert_bytes(const op::Experts& experts);
 
 }  // namespace cohort::cuda

@@ -110,8 +110,7 @@ Expected<int32_t> Lowering::window_index(int32_t window) {
 
 Expected<int32_t*> Lowering::zeroed(size_t count) {
   if (count > counters_size_) {
-    COHORT_ASSIGN(void* fresh, memory_.allocate(count * sizeof(int32_t), "counters"));
-    COHORT_TRY(check(cudaMemset(fresh, 0, count * sizeof(int32_t)), "clearing counters"));
+    COHORT_ASSIGN(void* fresh, memory_.allocate_zeros(count * sizeof(int32_t), "counters"));
     counters_ = static_cast<int32_t*>(fresh);
     counters_size_ = count;
   }

@@ -28,8 +28,7 @@ Expected<void> Lowering::allocate_routing() {
   if (top_k == 0) return {};
   const int64_t routes = limits_.rows * top_k, words = (routes / 8 + 3 * (experts + 1)) * 12;
   const auto ints = [&](int64_t count) -> Expected<int32_t*> {
-    COHORT_ASSIGN(void* memory, memory_.allocate(static_cast<size_t>(count) * 4, "routes"));
-    COHORT_TRY(check(cudaMemset(memory, 0, static_cast<size_t>(count) * 4), "clearing routes"));
+    COHORT_ASSIGN(void* memory, memory_.allocate_zeros(static_cast<size_t>(count) * 4, "routes"));
     return static_cast<int32_t*>(memory);
   };
   COHORT_ASSIGN(group_.count, ints(1));
@@ -44,8 +43,31 @@ Expected<void> Lowering::allocate_routing() {
   COHORT_ASSIGN(group_.places, ints(routes));
   COHORT_ASSIGN(int32_t * logits, ints(limits_.rows * experts));
   router_logits_ = reinterpret_cast<float*>(logits);
+  const auto& hosted = part_.experts;
+  if (std::any_of(hosted.begin(), hosted.end(), [](const auto& layer) { return !layer.empty(); })) {
+    here_ = group_;
+    COHORT_ASSIGN(here_.count, ints(1));
+    COHORT_ASSIGN(here_.entries, ints(words));
+    COHORT_ASSIGN(arrivals_, ints(1));
+  }
   experts_stream_ = experts_stream();
   return {};
+}
+
+size_t Lowering::experts_of(size_t i) const {
+  const auto& readers = consumers_[index(op(i).output)];
+  const auto at =
+      std::find_if(readers.begin(), readers.end(), [&](size_t r) { return action<op::Experts>(r) != nullptr; });
+  return at != readers.end() ? *at : i;
+}
+
+RowArgs Lowering::weighted_sum(size_t i, const Rows& results) const {
+  RowArgs sum;
+  sum.width = static_cast<int32_t>(action<op::Experts>(i)->down->rows);
+  sum.expert_output = results.data;
+  sum.slot_weight = group_.slot_weight;
+  sum.top_k = info(op(i).inputs[1]).width;
+  return sum;
 }
 
 bool Lowering::experts_stream() const {
@@ -84,7 +106,7 @@ Expected<void> Lowering::emit(size_t i, const op::Route& route) {
     COHORT_ASSIGN(linear.input, quantised(input));
     linear.out = {router_logits_, args.experts};
     add_dense("router_linear", m, linear);
-    add("route", [args, streams = experts_stream_](const Launcher& l) mutable {
+    add("route", [args, streams = streams(experts_of(i))](const Launcher& l) mutable {
       args.step = l.step;
       args.cap = entry_columns(l.variant, streams);
       launch_select(args, l.sms, l.stream);
@@ -104,7 +126,7 @@ Expected<void> Lowering::emit(size_t i, const op::Route& route) {
       linear.step = l.step;
       launch_float_matrix(type, Mode::dense, l.variant == Variant::small, linear, l.sms, l.stream);
     });
-    add("route", [args, streams = experts_stream_](const Launcher& l) mutable {
+    add("route", [args, streams = streams(experts_of(i))](const Launcher& l) mutable {
       args.step = l.step;
       args.cap = entry_columns(l.variant, streams);
       launch_select(args, l.sms, l.stream);
@@ -135,7 +157,7 @@ Expected<void> Lowering::emit(size_t i, const op::Route& route) {
     norm.quantised = args.quantised;
     const auto& readers = consumers_[index(input)];
     const bool others =
-        std::any_of(readers.begin(), readers.end(), [&](size_t r) { return r != i && !reads_quantised(r); });
+        std::any_of(readers.begin(), readers.end(), [&](size_t r) { return r != i && reads_floats(r); });
     if (!others) args.norm_out = {};
   } else {
     args.input = values_[index(input)].rows;
@@ -146,7 +168,7 @@ Expected<void> Lowering::emit(size_t i, const op::Route& route) {
   dots.k = args.k;
   dots.input = with_norm ? norm.norm_out : args.input;
   dots.out = {router_logits_, args.experts};
-  add("route", [args, norm, dots, with_norm, streams = experts_stream_](const Launcher& l) {
+  add("route", [args, norm, dots, with_norm, streams = streams(experts_of(i))](const Launcher& l) {
     RouteArgs a = args;
     a.step = l.step;
     a.cap = entry_columns(l.variant, streams);
@@ -169,6 +191,11 @@ Expected<void> Lowering::emit(size_t i, const op::Route& route) {
 }
 
 Expected<void> Lowering::emit(size_t i, const op::Experts& experts) {
+  const auto* on_host = host_experts(i);
+  return on_host != nullptr ? emit_part(i, experts, *on_host) : emit_all(i, experts);
+}
+
+Expected<void> Lowering::emit_all(size_t i, const op::Experts& experts) {
   if (!is_quantised(*experts.gate) || !is_quantised(*experts.down)) return emit_float(i, experts);
   const ValueId input = op(i).inputs[0];
   const auto inner = static_cast<int32_t>(experts.gate->rows);
@@ -230,19 +257,14 @@ Expected<void> Lowering::emit(size_t i, const op::Experts& experts) {
   few_down.input = hq;
   few_down.results = out.out;
 
-  RowArgs sum;
-  sum.width = hidden;
-  sum.expert_output = out.out.data;
-  sum.slot_weight = group_.slot_weight;
-  sum.top_k = top_k;
-
+  RowArgs sum = weighted_sum(i, out.out);
   ValueId output = op(i).output;
   sum.input = fold_add(output);
   few_down.addend = sum.input;
   COHORT_ASSIGN(few_down.out, make_floats(output));
 
   const Format up_format = pair.format, down_format = down.format;
-  const bool streams = experts_stream_;
+  const bool streams = this->streams(i);
   add("gate_up", [up, few_up, up_format, streams, early](const Launcher& l) mutable {
     if (l.variant == Variant::tiles || !streams) {
       up.step = l.step;
@@ -263,6 +285,7 @@ Expected<void> Lowering::emit(size_t i, const op::Experts& experts) {
       launch_down(down_format, l.variant == Variant::small, out.geometry, few_down, l.sms, l.stream);
     }
   });
+  bring(i, out.out);
   return emit_rows(i, sum, output, streams ? &few_down.out : nullptr);
 }
 

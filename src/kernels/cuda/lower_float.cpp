@@ -2,7 +2,6 @@
 
 #include "kernels/cuda/lowering.h"
 #include "kernels/cuda/pack.h"
-#include "models/made_slices.h"
 
 namespace cohort::cuda {
 
@@ -16,7 +15,7 @@ Expected<const std::byte*> Lowering::float_matrix(const std::vector<const Weight
   for (const Weight* part : parts) {
     begins.push_back(rows);
     rows += part->rows;
-    holds.emplace_back(*part);
+    holds.push_back(hold(*part));
   }
   const auto fill = [&](int64_t i, std::byte* out) {
     const int64_t expert = i / rows, row = i % rows;
@@ -82,7 +81,7 @@ Expected<void> Lowering::emit_float(size_t i, const op::Experts& experts) {
   COHORT_ASSIGN(Buffer d_memory, pool_.take(static_cast<size_t>(routes * hidden) * sizeof(float)));
   const Rows h{reinterpret_cast<float*>(h_memory.get()), inner_stride};
   const Rows d{reinterpret_cast<float*>(d_memory.get()), hidden};
-  const bool streams = experts_stream_;
+  const bool streams = this->streams(i);
   const Act act = experts.activation == Activation::silu ? Act::silu : Act::gelu_tanh;
 
   if (float_pair) {
@@ -161,11 +160,8 @@ Expected<void> Lowering::emit_float(size_t i, const op::Experts& experts) {
     });
   }
 
-  RowArgs sum;
-  sum.width = hidden;
-  sum.expert_output = d.data;
-  sum.slot_weight = group_.slot_weight;
-  sum.top_k = top_k;
+  bring(i, d);
+  RowArgs sum = weighted_sum(i, d);
   ValueId output = op(i).output;
   sum.input = fold_add(output);
   return emit_rows(i, sum, output);

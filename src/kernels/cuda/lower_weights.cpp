@@ -2,7 +2,6 @@
 
 #include "kernels/cuda/lowering.h"
 #include "kernels/cuda/pack.h"
-#include "models/made_slices.h"
 
 namespace cohort::cuda {
 
@@ -28,7 +27,7 @@ Expected<std::pair<const float*, const float*>> Lowering::rope_table(const RopeT
 Expected<const float*> Lowering::decoded_table(const Weight* table) {
   auto& known = tables_[table];
   if (known == nullptr) {
-    const SliceHold hold(*table);
+    const SliceHold held = hold(*table);
     const size_t stride = row_bytes(table->type, table->cols);
     COHORT_ASSIGN(std::byte * memory, uploader_.upload(
                                           table->rows, static_cast<size_t>(table->cols) * sizeof(float),
@@ -45,7 +44,7 @@ Expected<const float*> Lowering::decoded_table(const Weight* table) {
 Expected<const float*> Lowering::packed_floats(const Weight* w) {
   auto& known = router_matrices_[w];
   if (known == nullptr) {
-    const SliceHold hold(*w);
+    const SliceHold held = hold(*w);
     const size_t stride = row_bytes(w->type, w->cols);
     COHORT_ASSIGN(std::byte * memory, uploader_.upload(
                                           w->rows, static_cast<size_t>(w->cols) * sizeof(float),
@@ -91,7 +90,7 @@ Expected<DeviceMatrix> Lowering::matrix(const std::vector<const Weight*>& parts,
                              interleave ? static_cast<int>(parts.size()) : 1);
   const Geometry g = m.geometry;
   std::vector<SliceHold> holds;
-  for (const Weight* part : parts) holds.emplace_back(*part);
+  for (const Weight* part : parts) holds.push_back(hold(*part));
   const auto fill = [&](int64_t i, std::byte* out) {
     const int64_t expert = i / g.tiles, tile = i % g.tiles;
     if (interleave) {

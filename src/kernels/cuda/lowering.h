@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "kernels/cuda/lower.h"
+#include "models/made_slices.h"
 
 namespace cohort::cuda {
 
@@ -92,13 +93,14 @@ using Note = std::variant<RowArgs, DenseNote, AttentionNote, RouteArgs, ExpertsN
 class Lowering {
  public:
   Lowering(const Program& program, const Limits& limits, const CacheMemory& cache, DeviceMemory& memory,
-           Uploader& uploader, int sms)
+           Uploader& uploader, int sms, const HostPart& part)
       : program_(program),
         limits_(limits),
         cache_(cache),
         memory_(memory),
         uploader_(uploader),
         sms_(sms),
+        part_(part),
         pool_(memory) {}
   Expected<Lowered> run();
 
@@ -144,13 +146,19 @@ class Lowering {
     const auto* experts = action<op::Experts>(i);
     return experts != nullptr && is_quantised(*experts->gate);
   }
+  /// The host quantises for itself.
+  bool reads_floats(size_t i) const { return !reads_quantised(i) || host_experts(i) != nullptr; }
+  /// Those of operation i (experts) that the host computes, or null.
+  const std::vector<int32_t>* host_experts(size_t i) const;
+  /// Layers with experts before operation i.
+  size_t moe_layer(size_t i) const;
   bool needs_quantised(ValueId id) const {
     const auto& c = consumers_[index(id)];
     return std::any_of(c.begin(), c.end(), [&](size_t i) { return reads_quantised(i); });
   }
   bool needs_floats(ValueId id) const {
     const auto& c = consumers_[index(id)];
-    return id == program_.logits || std::any_of(c.begin(), c.end(), [&](size_t i) { return !reads_quantised(i); });
+    return id == program_.logits || std::any_of(c.begin(), c.end(), [&](size_t i) { return reads_floats(i); });
   }
 
   Expected<Rows> make_floats(ValueId id);
@@ -217,8 +225,25 @@ class Lowering {
   Expected<void> allocate_routing();
   /// Whether this program's experts of few rows can use the streaming kernels.
   bool experts_stream() const;
+  /// The same for operation i (experts): those kernels count on one expert for each route.
+  bool streams(size_t i) const { return experts_stream_ && host_experts(i) == nullptr; }
+  /// The operation that computes the experts of routes i.
+  size_t experts_of(size_t i) const;
   Expected<void> emit(size_t i, const op::Route& route);
   Expected<void> emit(size_t i, const op::Experts& experts);
+  Expected<void> emit_all(size_t i, const op::Experts& experts);
+  /// The experts that stay on the device, beside a visit of the host.
+  Expected<void> emit_part(size_t i, const op::Experts& experts, const std::vector<int32_t>& on_host);
+  /// A layer that the host computes alone.
+  Expected<void> emit_hosted(size_t i, const op::Experts& experts);
+  /// Brings the host's results to `out`, by route, if the host computes experts of this layer.
+  void bring(size_t i, const Rows& out);
+  /// The weighted sum of the experts' results [rows * top_k, outputs of operation i].
+  RowArgs weighted_sum(size_t i, const Rows& results) const;
+  /// Holds the slices of a weight that are about to be packed; in a dry run nothing is.
+  SliceHold hold(const Weight& weight) const {
+    return memory_.dry() ? SliceHold(std::span<const std::shared_ptr<MadeSlices>>{}) : SliceHold(weight);
+  }
   /// Experts of which one matrix or all are floats.
   Expected<void> emit_float(size_t i, const op::Experts& experts);
   /// The addend of a sum that takes the place of `output` (which only an Add reads) and moves into its producer.
@@ -233,6 +258,7 @@ class Lowering {
   DeviceMemory& memory_;
   Uploader& uploader_;
   int sms_;
+  const HostPart& part_;
   BufferPool pool_;
   Lowered result_;
   std::vector<DeviceValue> values_;
@@ -247,7 +273,9 @@ class Lowering {
   std::map<std::vector<const Weight*>, const std::byte*> float_matrices_;
   std::map<std::pair<std::vector<const Weight*>, bool>, DeviceMatrix> matrices_;
   std::map<size_t, Note> notes_;
-  Group group_{};
+  Group group_{}, here_{};
+  std::vector<std::unique_ptr<Weight>> parts_;  // of matrices, without the host's experts
+  int32_t* arrivals_ = nullptr;                 // of blocks that told the host their part; zero between launches
   bool experts_stream_ = true;
   float* router_logits_ = nullptr;
   int32_t* counters_ = nullptr;

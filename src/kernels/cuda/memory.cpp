@@ -18,10 +18,15 @@ Expected<void> check(cudaError_t error, const char* what) {
 void DeviceMemory::clear() {
   for (void* block : blocks_) cudaFree(block);
   blocks_.clear();
-  bytes_ = 0;
+  bytes_ = allocations_ = 0;
 }
 
 Expected<void*> DeviceMemory::allocate(size_t bytes, const char* what) {
+  if (dry_) {
+    bytes_ += bytes;
+    ++allocations_;
+    return reinterpret_cast<void*>(bytes_);  // distinct, and never read
+  }
   void* block = nullptr;
   const cudaError_t error = cudaMalloc(&block, std::max<size_t>(bytes, 256));
   if (error == cudaErrorMemoryAllocation) {
@@ -37,6 +42,13 @@ Expected<void*> DeviceMemory::allocate(size_t bytes, const char* what) {
   COHORT_TRY(check(error, what));
   blocks_.push_back(block);
   bytes_ += bytes;
+  ++allocations_;
+  return block;
+}
+
+Expected<void*> DeviceMemory::allocate_zeros(size_t bytes, const char* what) {
+  COHORT_ASSIGN(void* block, allocate(bytes, what));
+  if (!dry_) COHORT_TRY(check(cudaMemset(block, 0, bytes), what));
   return block;
 }
 
@@ -45,6 +57,7 @@ Expected<std::unique_ptr<Uploader>> Uploader::create(DeviceMemory& memory, int t
   std::unique_ptr<Uploader> uploader(new Uploader(memory, threads));
   uploader->total_ = std::max(total_bytes, 1.0);
   uploader->progress_ = std::move(progress);
+  if (memory.dry()) return uploader;
   COHORT_TRY(check(cudaStreamCreateWithFlags(&uploader->stream_, cudaStreamNonBlocking), "a stream for the weights"));
   for (int i = 0; i < 2; ++i) {
     void* buffer = nullptr;
@@ -68,6 +81,7 @@ Expected<std::byte*> Uploader::upload(int64_t count, size_t item_bytes,
                                       const std::function<void(int64_t, std::byte*)>& fill, const char* what) {
   COHORT_ASSIGN(void* memory, memory_.allocate(static_cast<size_t>(count) * item_bytes, what));
   auto* target = static_cast<std::byte*>(memory);
+  if (memory_.dry()) return target;
   const auto at_once = static_cast<int64_t>(kBufferBytes / item_bytes);
   if (at_once == 0) return fail(ErrorCode::unsupported, "CUDA: one row or tile of {} has {} bytes", what, item_bytes);
   for (int64_t begin = 0; begin < count; begin += at_once) {
@@ -102,6 +116,7 @@ Expected<float*> Uploader::upload(const std::vector<float>& values, const char* 
 }
 
 Expected<void> Uploader::finish() {
+  if (memory_.dry()) return {};
   COHORT_TRY(check(cudaStreamSynchronize(stream_), "uploading the weights"));
   if (progress_) progress_(1.0);
   return {};

@@ -20,18 +20,24 @@ Expected<void> check(cudaError_t error, const char* what);
 /// Owns device allocations until it is destroyed or cleared.
 class DeviceMemory {
  public:
-  DeviceMemory() = default;
+  /// dry: nothing is allocated, bytes are counted, pointers are not to be used.
+  explicit DeviceMemory(bool dry = false) : dry_(dry) {}
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
   ~DeviceMemory() { clear(); }
   void clear();
   /// `bytes` of device memory for `what`.
   Expected<void*> allocate(size_t bytes, const char* what);
+  /// The same, and zeros in it.
+  Expected<void*> allocate_zeros(size_t bytes, const char* what);
   size_t bytes() const { return bytes_; }
+  size_t allocations() const { return allocations_; }
+  bool dry() const { return dry_; }
 
  private:
+  bool dry_;
   std::vector<void*> blocks_;
-  size_t bytes_ = 0;
+  size_t bytes_ = 0, allocations_ = 0;
 };
 
 /// Streams data to the device through two pinned buffers that a thread team fills.

@@ -1,0 +1,128 @@
+#include "kernels/cpu/host_experts.h"
+
+#include <algorithm>
+
+#include "base/counted.h"
+#include "base/memory.h"
+#include "base/result.h"
+
+namespace cohort::cpu {
+namespace {
+// So many values are quantised in the time that sharing them takes.
+constexpr int64_t kAlone = 16384;
+}  // namespace
+
+HostExperts::HostExperts(const Options& options)
+    : isa_(options.isa),
+      team_(options.threads),
+      linear_(linear_kernels(options.isa)),
+      elementwise_(elementwise_kernels(options.isa)),
+      pass_(linear_, elementwise_, options.threads) {
+  pass_.set_tuning(options.tuning);
+}
+
+const Weight* HostExperts::part_of(const Weight& whole, const std::vector<int32_t>& experts) {
+  auto part = std::make_unique<Weight>(whole);
+  part->experts = static_cast<int64_t>(experts.size());
+  part->slices.clear();
+  for (int32_t expert : experts) part->slices.push_back(whole.slices[static_cast<size_t>(expert)]);
+  if (!type_info(whole.type).quantised) float_bytes_ += part->bytes();
+  weights_.push_back(std::move(part));
+  return weights_.back().get();
+}
+
+Expected<std::unique_ptr<HostExperts>> HostExperts::create(const std::vector<Layer>& layers, const Options& options) {
+  COHORT_TRY(check_isa(options.isa));
+  std::unique_ptr<HostExperts> made(new HostExperts(options));
+  size_t wanted = 0;
+  for (const Layer& layer : layers) {
+    auto& place = made->place_.emplace_back(static_cast<size_t>(layer.experts->gate->experts), -1);
+    for (size_t i = 0; i < layer.here.size(); ++i) place[static_cast<size_t>(layer.here[i])] = static_cast<int32_t>(i);
+    if (layer.here.empty()) continue;
+    Op op;
+    op.name = layer.experts->gate->name;
+    op.action =
+        op::Experts{made->part_of(*layer.experts->gate, layer.here), made->part_of(*layer.experts->up, layer.here),
+                    made->part_of(*layer.experts->down, layer.here), layer.experts->activation};
+    for (const Weight* weight : matrices_of(op)) {
+      if (type_info(weight->type).quantised) wanted += weight->bytes();
+    }
+    made->program_.ops.push_back(std::move(op));
+  }
+  if (const size_t free = available_memory(); wanted > free) {
+    return fail(
+        ErrorCode::capacity,
+        "the experts that do not fit the device need {} of host memory, {} are free: use a smaller quantisation",
+        format_bytes(static_cast<double>(wanted)), format_bytes(static_cast<double>(free)));
+  }
+  COHORT_ASSIGN(made->memory_, WeightMemory::create(made->program_, made->team_, options.progress));
+  size_t next = 0;
+  for (const Layer& layer : layers) {
+    ExpertMatrices matrices{nullptr, nullptr, nullptr, layer.experts->activation};
+    if (!layer.here.empty()) {
+      const auto& part = std::get<op::Experts>(made->program_.ops[next++].action);
+      matrices.gate = &made->memory_.matrix(part.gate);
+      matrices.up = &made->memory_.matrix(part.up);
+      matrices.down = &made->memory_.matrix(part.down);
+    }
+    made->matrices_.push_back(matrices);
+  }
+  return made;
+}
+
+int32_t HostExperts::find_routes(size_t layer, std::span<const int32_t> chosen, int32_t* out) const {
+  int32_t count = 0;
+  for (size_t route = 0; route < chosen.size(); ++route)
+    if (holds(layer, chosen[route])) out[count++] = static_cast<int32_t>(route);
+  return count;
+}
+
+void HostExperts::run(size_t layer, std::span<const int32_t> routes, const int32_t* chosen, int32_t top_k,
+                      const float* input, float* out) {
+  if (routes.empty()) return;
+  const ExpertMatrices& matrices = matrices_[layer];
+  const auto rows = static_cast<int64_t>(routes.size());
+  const int64_t cols = matrices.gate->source->cols;
+  const auto input_of = [&](int64_t row) { return input + routes[static_cast<size_t>(row)] / top_k * cols; };
+  local_.clear();
+  for (int32_t route : routes) local_.push_back(place_[layer][static_cast<size_t>(chosen[route])]);
+  // Every route is a row of its own with the weight 1: 1 * d is d.
+  ones_.resize(std::max(ones_.size(), routes.size()), 1.0F);
+  groups_.build(local_, 1, static_cast<int32_t>(matrices.gate->source->experts));
+  SumMask sums = 0;
+  for (const Matrix* matrix : {matrices.gate, matrices.up})
+    if (matrix->quantised) sums |= layout_info(matrix->packed.shape.layout).sums;
+  if (matrices.gate->quantised || matrices.up->quantised) {
+    quant_.reserve(rows, cols, sums);
+    const auto quantise = [&](int64_t row, int) {
+      linear_.quantise(input_of(row), cols / kBlockValues, quant_.chunk(row / kChunkRows, rows),
+                       static_cast<int32_t>(row % kChunkRows));
+    };
+    if (rows * cols <= kAlone) {
+      for (int64_t row = 0; row < rows; ++row) quantise(row, 0);
+    } else {
+      team_.run(rows, quantise);
+    }
+  }
+  if (!matrices.gate->quantised || !matrices.up->quantised) {
+    rows_.resize(std::max(rows_.size(), static_cast<size_t>(rows * cols)));
+    team_.run(rows, [&](int64_t row, int) { std::copy_n(input_of(row), cols, rows_.data() + row * cols); });
+  }
+  ExpertCall call{};
+  call.matrices = &matrices;
+  call.groups = &groups_;
+  call.weights = ones_.data();
+  call.quant = &quant_;
+  call.floats = rows_.data();
+  call.rows = rows;
+  call.out = out;
+  pass_.begin(call);
+  team_.run(pass_.gate_up_jobs(), [&](int64_t job, int thread) { pass_.gate_up(job, thread); });
+  team_.run(pass_.down_jobs(), [&](int64_t job, int thread) { pass_.down(job, thread); });
+}
+
+std::string HostExperts::description() const {
+  return fmt::format("{}, {}", isa_name(isa_), counted(team_.size(), "thread"));
+}
+
+}  // namespace cohort::cpu

@@ -1,0 +1,49 @@
+#ifdef COHORT_HAS_CUDA
+
+#include "kernels/cuda/needs.h"
+
+#include <numeric>
+
+#include "base/result.h"
+#include "kernels/cuda/backend.h"
+#include "kernels/cuda/host_visits.h"
+#include "kernels/cuda/step_writer.h"
+
+namespace cohort {
+namespace cuda {
+
+Expected<ProgramNeeds> needs_of(const Program& program, const Limits& limits) {
+  ProgramNeeds needs;
+  HostPart part;
+  size_t experts = 0;
+  // One expert of each layer on the device: so everything is counted that a layer in two places takes.
+  for (const op::Experts* layer : expert_layers(program)) {
+    const auto count = static_cast<int32_t>(layer->gate->experts);
+    const size_t bytes = device_expert_bytes(*layer);
+    needs.memory.layers.push_back({count, bytes});
+    experts += bytes;
+    auto& on_host = part.experts.emplace_back(static_cast<size_t>(count) - 1);
+    std::iota(on_host.begin(), on_host.end(), 1);
+  }
+  DeviceMemory memory(true);
+  const CacheMemory cache;
+  COHORT_TRY(allocate_step(memory, limits));
+  COHORT_ASSIGN(const auto uploader, Uploader::create(memory, 1, 1.0, {}));
+  COHORT_TRY(lower(program, limits, cache, memory, *uploader, 1, part));
+  needs.memory.fixed = memory.bytes() - experts;
+  needs.allocations = memory.allocations();
+  return needs;
+}
+
+}  // namespace cuda
+
+Expected<DeviceNeeds> cuda_memory_needs(const Program& program, int32_t max_rows) {
+  cuda::Limits limits;
+  limits.rows = max_rows;
+  COHORT_ASSIGN(const cuda::ProgramNeeds needs, cuda::needs_of(program, limits));
+  return needs.memory;
+}
+
+}  // namespace cohort
+
+#endif  // COHORT_HAS_CUDA
