@@ -52,8 +52,7 @@ void add_engine_flags(CLI::App& command, EngineOptions& o) {
           "--device-memory",
           [&o](const std::string& text) { o.device_memory = static_cast<int64_t>(parse_bytes(text).value_or(0)); },
           "Memory of the CUDA device for weights, steps and KV cache, as 24G or 800M (0: what is free); experts that "
-          "do "
-          "not fit are computed by the CPU in host memory, with the same result")
+          "do not fit are computed by the CPU in host memory, with the same result")
       ->check(byte_size())
       ->type_name("SIZE")
       ->envname("COHORT_DEVICE_MEMORY");

@@ -7,8 +7,7 @@
 //   device_check ladder [TYPE] B...  as speed, of q4_0 if no type is named, at these B alone
 //   device_check climb [B]         decode at every B from 1 to 65, or to B
 //   device_check host MODEL B...   a file or the name of a synthetic model: all, half and none of the experts on the
-//   device,
-//                                  and the CPU; the same tokens, and tokens a second at B streams; with
+//                                  device, and the CPU; the same tokens, and tokens a second at B streams; with
 //                                  DEVICE_CHECK_COUNTS=FILE half once more, by an importance matrix
 //   device_check probe B [prefill] one step for a profiler, then their prompts
 //   device_check stamps B FILE     where each block of a decode step was when (builds with -DCOHORT_CUDA_STAMPS=ON)

@@ -89,5 +89,7 @@ Expected<Lowered> lower(const Program& program, const Limits& limits, const Cach
                         Uploader& uploader, int sms, const HostPart& part);
 /// Bytes that one expert takes on the device.
 size_t device_expert_bytes(const op::Experts& experts);
+/// Bytes that the kernel for all layers needs beside them, when a program of so many layers takes it.
+size_t flow_bytes(size_t layers);
 
 }  // namespace cohort::cuda

@@ -49,6 +49,7 @@ Expected<void> Lowering::allocate_routing() {
     COHORT_ASSIGN(here_.count, ints(1));
     COHORT_ASSIGN(here_.entries, ints(words));
     COHORT_ASSIGN(arrivals_, ints(1));
+    COHORT_ASSIGN(released_, ints(2 * static_cast<int64_t>(hosted.size())));
   }
   experts_stream_ = experts_stream();
   return {};

@@ -9,6 +9,11 @@ namespace {
 
 using Shape = FlowShape;
 
+// Values between blocks: of the kernel of one row, and of the one of several.
+constexpr size_t kFlowBytes = (kFlowWords + 1) * sizeof(Flagged);
+constexpr size_t kFlowRowBytes =
+    kFlowRows * kFlowRowWords * sizeof(Flagged) + kFlowRows * kFlowRowQuads * sizeof(FlaggedQuad);
+
 bool fits(const Geometry& g, int blocks, int segments) {
   return g.blocks == blocks && g.segments == segments;
 }
@@ -186,6 +191,10 @@ class FlowReader {
   Rows x_, middle_;
 };
 
+size_t flow_bytes(size_t layers) {
+  return layers * sizeof(FlowLayer) + kFlowBytes + kFlowRowBytes;
+}
+
 Expected<void> Lowering::find_flow(int sms) {
   auto plan = std::make_shared<FlowPlan>();
   if (!FlowReader(result_.launches, notes_).read(*plan) || !flow_fits(plan->formats, sms)) return {};
@@ -194,9 +203,7 @@ Expected<void> Lowering::find_flow(int sms) {
   COHORT_ASSIGN(void* layers, memory_.allocate(plan->layers.size() * sizeof(FlowLayer), "layers"));
   plan->device = static_cast<FlowLayer*>(layers);
   args.layers = plan->device;
-  constexpr size_t kBytes = (kFlowWords + 1) * sizeof(Flagged);
-  COHORT_ASSIGN(void* words, memory_.allocate(kBytes, "values between blocks"));
-  COHORT_TRY(check(cudaMemset(words, 0, kBytes), "clearing values between blocks"));
+  COHORT_ASSIGN(void* words, memory_.allocate_zeros(kFlowBytes, "values between blocks"));
   auto* next = static_cast<Flagged*>(words);
   const auto take = [&](int count) {
     Flagged* mine = next;
@@ -211,10 +218,7 @@ Expected<void> Lowering::find_flow(int sms) {
   args.logits = take(Shape::kExperts);
   args.hidden = take(Shape::kItems * kFlowBlock);
   plan->epoch = reinterpret_cast<uint32_t*>(take(1));
-  const size_t row_bytes = kFlowRows * kFlowRowWords * sizeof(Flagged),
-               quad_bytes = (kFlowRows * kFlowRowQuads) * sizeof(FlaggedQuad);
-  COHORT_ASSIGN(void* of_rows, memory_.allocate(row_bytes + quad_bytes, "values between blocks"));
-  COHORT_TRY(check(cudaMemset(of_rows, 0, row_bytes + quad_bytes), "clearing values between blocks"));
+  COHORT_ASSIGN(void* of_rows, memory_.allocate_zeros(kFlowRowBytes, "values between blocks"));
   auto* quads = static_cast<FlaggedQuad*>(of_rows);
   const auto take_quads = [&](int blocks) {
     FlaggedQuad* mine = quads;

@@ -108,6 +108,7 @@ void Lowering::bring(size_t i, const Rows& out) {
   args.done = part_.place.done + (result_.visits.size() - 1) * kMeetingWords;
   args.routes = part_.place.routes;
   args.results = part_.place.results;
+  args.released = released_ + (result_.visits.size() - 1) * 2;
   args.width = visit.outputs;
   args.out = out;
   add("bring", [args](const Launcher& l) mutable {

@@ -276,6 +276,7 @@ class Lowering {
   Group group_{}, here_{};
   std::vector<std::unique_ptr<Weight>> parts_;  // of matrices, without the host's experts
   int32_t* arrivals_ = nullptr;                 // of blocks that told the host their part; zero between launches
+  int32_t* released_ = nullptr;                 // [MoE layers, 2] BringArgs::released of the visits
   bool experts_stream_ = true;
   float* router_logits_ = nullptr;
   int32_t* counters_ = nullptr;

@@ -30,8 +30,9 @@ Expected<ProgramNeeds> needs_of(const Program& program, const Limits& limits) {
   COHORT_TRY(allocate_step(memory, limits));
   COHORT_ASSIGN(const auto uploader, Uploader::create(memory, 1, 1.0, {}));
   COHORT_TRY(lower(program, limits, cache, memory, *uploader, 1, part));
-  needs.memory.fixed = memory.bytes() - experts;
-  needs.allocations = memory.allocations();
+  // With all experts on the device there may be a kernel for all layers; it takes a few megabytes.
+  needs.memory.fixed = memory.bytes() - experts + flow_bytes(needs.memory.layers.size());
+  needs.allocations = memory.allocations() + 3;
   return needs;
 }
 

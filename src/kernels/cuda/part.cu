@@ -1,5 +1,5 @@
 // Around a visit of the host (part.h). Bound by the link to the host: 8 KB a row go there, 8 KB a route of the host's
-// experts come back.
+// experts come back. One thread looks at the host's word, over the link; the others look at a word of the device.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/part.h"
 
@@ -7,6 +7,7 @@ namespace cohort::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr unsigned kBetweenLooks = 100;  // ns
 
 __device__ __forceinline__ void say(int32_t* word, int32_t value) {
   asm volatile("st.release.sys.global.s32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
@@ -14,6 +15,15 @@ __device__ __forceinline__ void say(int32_t* word, int32_t value) {
 __device__ __forceinline__ int32_t hear(const int32_t* word) {
   int32_t value;
   asm volatile("ld.acquire.sys.global.s32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+  return value;
+}
+/// The same between blocks.
+__device__ __forceinline__ void say_here(int32_t* word, int32_t value) {
+  asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+__device__ __forceinline__ int32_t hear_here(const int32_t* word) {
+  int32_t value;
+  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
   return value;
 }
 
@@ -78,13 +88,21 @@ __global__ void __launch_bounds__(kThreads) part_kernel(const __grid_constant__ 
 
 __global__ void __launch_bounds__(kThreads) bring_kernel(const __grid_constant__ BringArgs args) {
   wait_and_pass_on();
+  __shared__ int count;
   if (threadIdx.x == 0) {
     const int32_t ticket = args.step.header[kTicket];
-    while (hear(args.done) != ticket) __nanosleep(200);
+    if (blockIdx.x == 0) {
+      while (hear(args.done) != ticket) __nanosleep(kBetweenLooks);
+      // Not from a cache, here and below: the layers before used the same memory.
+      args.released[1] = __ldcv(args.routes);
+      say_here(args.released, ticket);
+    } else {
+      while (hear_here(args.released) != ticket) __nanosleep(kBetweenLooks);
+    }
+    count = args.released[1];
   }
   __syncthreads();
-  // Not from a cache: the layers before used the same memory.
-  const int count = __ldcv(args.routes), quads = args.width / 4;
+  const int quads = args.width / 4;
   for (int r = static_cast<int>(blockIdx.x); r < count; r += static_cast<int>(gridDim.x)) {
     auto* out = reinterpret_cast<float4*>(args.out.data + int64_t{__ldcv(args.routes + 1 + r)} * args.out.stride);
     const auto* from = reinterpret_cast<const float4*>(args.results + int64_t{r} * args.width);

@@ -39,9 +39,10 @@ void launch_part(const PartArgs& args, int sms, cudaStream_t stream);
 /// The host's results to their routes, once they are there.
 struct BringArgs {
   Step step;
-  const int32_t* done = nullptr;
+  const int32_t* done = nullptr;  // mapped, as the next two
   const int32_t* routes = nullptr;
   const float* results = nullptr;
+  int32_t* released = nullptr;  // [2] of this visit, on the device: the last step whose results are there, how many
   int32_t width = 0;
   Rows out;  // by route
 };
