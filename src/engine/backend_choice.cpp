@@ -231,12 +231,16 @@ Expected<OpenedBackend> open_backend(const Model& model, const EngineOptions& op
   std::string note;
   const bool either =
       options.device == "auto" && options.backend == "fast" && options.isa == "auto" && options.packed == "off";
-  if (either && describe_cuda_device(0)) {
-    chosen.device = "cuda";
-    auto opened = open_on(model, chosen, progress);
-    if (opened) return opened;
-    note = "the CUDA device is not used: " + opened.error().message;
-    chosen.device = "cpu";
+  if (either) {
+    if (const auto device = describe_cuda_device(0)) {
+      chosen.device = "cuda";
+      auto opened = open_on(model, chosen, progress);
+      if (opened) return opened;
+      note = "the CUDA device is not used: " + opened.error().message;
+      chosen.device = "cpu";
+    } else if (device.error().code != ErrorCode::not_found) {
+      note = "no CUDA device is used: " + device.error().message;
+    }
   }
   COHORT_ASSIGN(OpenedBackend opened, open_on(model, chosen, progress));
   if (note.empty() && options.device == "auto" && (options.device_memory > 0 || !options.expert_counts.empty()))

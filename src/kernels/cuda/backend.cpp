@@ -10,7 +10,7 @@ Expected<std::unique_ptr<CudaBackend>> make_cuda_backend(const Program&, const C
   return fail(ErrorCode::unsupported, "this binary was built without CUDA; use --device cpu");
 }
 Expected<std::string> describe_cuda_device(int) {
-  return fail(ErrorCode::unsupported, "this binary was built without CUDA; use --device cpu");
+  return fail(ErrorCode::not_found, "this binary was built without CUDA; use --device cpu");
 }
 Expected<DeviceNeeds> cuda_memory_needs(const Program&, int32_t) {
   return fail(ErrorCode::unsupported, "this binary was built without CUDA; use --device cpu");

@@ -66,15 +66,16 @@ class CudaBackend : public Backend {
   virtual size_t device_bytes() const = 0;
 };
 
-/// Uploads the weights, those experts that fit. Errors: unsupported (built without CUDA, no device, an old driver, a
-/// shape or type this backend cannot run), capacity (too little memory of the device or of the host). `program` must
-/// outlive the backend; its weights are no longer needed, but for float experts in host memory.
+/// Uploads the weights, those experts that fit. Errors: not_found (no driver), unsupported (built without CUDA, no
+/// device, an old driver, a shape or type this backend cannot run), capacity (too little memory of the device or of the
+/// host). `program` must outlive the backend; its weights are no longer needed, but for float experts in host memory.
 Expected<std::unique_ptr<CudaBackend>> make_cuda_backend(const Program& program, const CudaOptions& options);
 
 /// What the program takes of a device's memory in steps of at most max_rows rows; asks no device. Errors: unsupported.
 Expected<DeviceNeeds> cuda_memory_needs(const Program& program, int32_t max_rows);
 
-/// "NVIDIA H200, 139.8 GB free of 143.8", or why there is no device to use.
+/// "NVIDIA H200, 139.8 GB free of 143.8", or why there is no device to use: not_found when neither this build nor this
+/// machine is made for one.
 Expected<std::string> describe_cuda_device(int device);
 
 }  // namespace cohort

@@ -16,7 +16,7 @@ Expected<cudaDeviceProp> open_device(int device) {
     int driver = 0, runtime = 0;
     cudaDriverGetVersion(&driver);
     cudaRuntimeGetVersion(&runtime);
-    if (driver == 0) return fail(ErrorCode::unsupported, "no CUDA driver was found on this machine; use --device cpu");
+    if (driver == 0) return fail(ErrorCode::not_found, "no CUDA driver was found on this machine; use --device cpu");
     return fail(ErrorCode::unsupported,
                 "the CUDA driver is too old: it supports CUDA {}.{}, this binary needs {}.{}; update the driver or use "
                 "--device cpu",

@@ -7,7 +7,8 @@
 
 namespace cohort::cuda {
 
-/// Errors: unsupported (no driver or an old one, no device, too old a device), invalid_argument (no such device).
+/// Errors: not_found (no driver: no machine for CUDA), unsupported (an old driver, no device, too old a device),
+/// invalid_argument (no such device).
 Expected<cudaDeviceProp> open_device(int device);
 
 struct MemoryOfDevice {
