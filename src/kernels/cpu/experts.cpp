@@ -109,12 +109,12 @@ void ExpertPass::list_down() {
 }
 
 void ExpertPass::gather(Scratch& scratch, const RouteGroups::Group& group) {
-  const int64_t blocks = scratch.gathered.blocks();
+  const int64_t blocks = scratch.gathered.blocks(), inputs = call_.inputs != nullptr ? call_.input_rows : call_.rows;
   for (int32_t i = 0; i < group.count; ++i) {
-    const int32_t row = call_.groups->row_at(group.first + i);
+    const int32_t row = input_at(group.first + i);
     const int32_t chunk = i / kChunkRows;
-    copy_row(call_.quant->chunk(row / kChunkRows, call_.rows), row % kChunkRows,
-             scratch.gathered.chunk(chunk, group.count), i % kChunkRows, blocks);
+    copy_row(call_.quant->chunk(row / kChunkRows, inputs), row % kChunkRows, scratch.gathered.chunk(chunk, group.count),
+             i % kChunkRows, blocks);
   }
 }
 
@@ -131,8 +131,7 @@ void ExpertPass::take_group(Scratch& scratch, int32_t group_index) {
     if (quantised_input_) chunk.quant = scratch.gathered.chunk(first / kChunkRows, group.count);
     if (!float_input_) continue;
     const int64_t cols = call_.matrices->gate->source->cols;
-    for (int32_t r = 0; r < chunk.rows; ++r)
-      chunk.floats[r] = call_.floats + call_.groups->row_at(group.first + first + r) * cols;
+    for (int32_t r = 0; r < chunk.rows; ++r) chunk.floats[r] = call_.floats + input_at(group.first + first + r) * cols;
   }
 }
 

@@ -33,7 +33,9 @@ struct ExpertCall {
   const ActivationBuffer* quant;  // int8 rows, when gate or up is quantised
   const float* floats;            // [rows, K], when gate or up is a float matrix
   int64_t rows;
-  float* out;  // [rows, outputs]
+  float* out;             // [rows, outputs]
+  const int32_t* inputs;  // [rows] the row of `quant` and `floats` that each is, or null: its own
+  int64_t input_rows;     // of those, when `inputs` is not null
 };
 
 class ExpertPass {
@@ -91,6 +93,11 @@ class ExpertPass {
   static constexpr size_t kMaxSteps = 16;
   size_t gate_up_steps(Scratch& scratch, int64_t block, const JobStart& next, TileStep* steps) const;
   void take_group(Scratch& scratch, int32_t group_index);
+  /// The input of the route at a place of the sorted order.
+  int32_t input_at(int32_t place) const {
+    const int32_t row = call_.groups->row_at(place);
+    return call_.inputs != nullptr ? call_.inputs[row] : row;
+  }
   void gather(Scratch& scratch, const RouteGroups::Group& group);
 
   const LinearKernels& linear_;

@@ -83,30 +83,37 @@ void HostExperts::run(size_t layer, std::span<const int32_t> routes, const int32
   const ExpertMatrices& matrices = matrices_[layer];
   const auto rows = static_cast<int64_t>(routes.size());
   const int64_t cols = matrices.gate->source->cols;
-  const auto input_of = [&](int64_t row) { return input + routes[static_cast<size_t>(row)] / top_k * cols; };
+  // Every route is a row of its own with the weight 1 (1 * d is d); routes of one row share its input.
   local_.clear();
-  for (int32_t route : routes) local_.push_back(place_[layer][static_cast<size_t>(chosen[route])]);
-  // Every route is a row of its own with the weight 1: 1 * d is d.
+  inputs_.clear();
+  input_rows_.clear();
+  for (int32_t route : routes) {
+    local_.push_back(place_[layer][static_cast<size_t>(chosen[route])]);
+    if (input_rows_.empty() || input_rows_.back() != route / top_k) input_rows_.push_back(route / top_k);
+    inputs_.push_back(static_cast<int32_t>(input_rows_.size()) - 1);
+  }
+  const auto inputs = static_cast<int64_t>(input_rows_.size());
+  const auto input_of = [&](int64_t i) { return input + input_rows_[static_cast<size_t>(i)] * cols; };
   ones_.resize(std::max(ones_.size(), routes.size()), 1.0F);
   groups_.build(local_, 1, static_cast<int32_t>(matrices.gate->source->experts));
   SumMask sums = 0;
   for (const Matrix* matrix : {matrices.gate, matrices.up})
     if (matrix->quantised) sums |= layout_info(matrix->packed.shape.layout).sums;
   if (matrices.gate->quantised || matrices.up->quantised) {
-    quant_.reserve(rows, cols, sums);
-    const auto quantise = [&](int64_t row, int) {
-      linear_.quantise(input_of(row), cols / kBlockValues, quant_.chunk(row / kChunkRows, rows),
-                       static_cast<int32_t>(row % kChunkRows));
+    quant_.reserve(inputs, cols, sums);
+    const auto quantise = [&](int64_t i, int) {
+      linear_.quantise(input_of(i), cols / kBlockValues, quant_.chunk(i / kChunkRows, inputs),
+                       static_cast<int32_t>(i % kChunkRows));
     };
-    if (rows * cols <= kAlone) {
-      for (int64_t row = 0; row < rows; ++row) quantise(row, 0);
+    if (inputs * cols <= kAlone) {
+      for (int64_t i = 0; i < inputs; ++i) quantise(i, 0);
     } else {
-      team_.run(rows, quantise);
+      team_.run(inputs, quantise);
     }
   }
   if (!matrices.gate->quantised || !matrices.up->quantised) {
-    rows_.resize(std::max(rows_.size(), static_cast<size_t>(rows * cols)));
-    team_.run(rows, [&](int64_t row, int) { std::copy_n(input_of(row), cols, rows_.data() + row * cols); });
+    rows_.resize(std::max(rows_.size(), static_cast<size_t>(inputs * cols)));
+    team_.run(inputs, [&](int64_t i, int) { std::copy_n(input_of(i), cols, rows_.data() + i * cols); });
   }
   ExpertCall call{};
   call.matrices = &matrices;
@@ -116,6 +123,8 @@ void HostExperts::run(size_t layer, std::span<const int32_t> routes, const int32
   call.floats = rows_.data();
   call.rows = rows;
   call.out = out;
+  call.inputs = inputs_.data();
+  call.input_rows = inputs;
   pass_.begin(call);
   team_.run(pass_.gate_up_jobs(), [&](int64_t job, int thread) { pass_.gate_up(job, thread); });
   team_.run(pass_.down_jobs(), [&](int64_t job, int thread) { pass_.down(job, thread); });

@@ -70,7 +70,7 @@ class HostExperts {
   size_t float_bytes_ = 0;  // of matrices that are used where the model has them
 
   // Memory of a call, kept for the next one.
-  std::vector<int32_t> local_;
+  std::vector<int32_t> local_, inputs_, input_rows_;
   std::vector<float> ones_, rows_;
   ActivationBuffer quant_;
   RouteGroups groups_;
