@@ -180,8 +180,8 @@ double ExpertRunner::run(int64_t layer, std::span<const float> x, std::span<cons
     });
   }
   groups_.build(routes, static_cast<int32_t>(shape.top_k), static_cast<int32_t>(shape.experts));
-  pass_.begin(
-      {&matrices, &groups_, slots.data(), matrices.gate->quantised ? &quant_ : nullptr, x.data(), rows, y.data()});
+  pass_.begin({&matrices, &groups_, slots.data(), matrices.gate->quantised ? &quant_ : nullptr, x.data(), rows,
+               y.data(), nullptr, 0});
   team_.run(pass_.gate_up_jobs(), [&](int64_t job, int thread) { pass_.gate_up(job, thread); });
   team_.run(pass_.down_jobs(), [&](int64_t job, int thread) { pass_.down(job, thread); });
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
