@@ -45,6 +45,10 @@ struct EngineOptions {
   std::string activations = "canonical";  // validation of the reference: float, int8
   std::string packed = "off";  // packed weights on disk: off, auto (beside the model, written when missing or stale),
                                // or the file that `cohort pack` wrote
+  std::string draft = "off";   // who guesses tokens, so that a step can check several: off, lookup (what followed the
+                               // same tokens earlier in the stream), or a small model with the same vocabulary
+  int32_t draft_tokens = 4;    // guesses of a stream in one step, at most
+  bool draft_always = false;   // guess so many in every step, even where that is slower
   bool batching = true;        // false: streams run one by one; the bytes are the same
 };
 
@@ -57,6 +61,7 @@ struct TokenEvent {
   int32_t index = 0;  // of the generated token
   Sample sample;
   FinishReason finish = FinishReason::none;  // the sequence ended with this token (an end token is reported, too)
+  bool guessed = false;                      // it had been guessed, and came in the same step as the one before it
   int32_t reused = 0;                        // positions of the prompt that came from the prefix cache
   Error error;                               // only when failed
 };
@@ -64,9 +69,10 @@ struct TokenEvent {
 /// What one step did.
 struct StepReport {
   double seconds = 0;
-  int64_t rows = 0, prefill_rows = 0, decode_rows = 0;
-  double distinct_experts = 0;  // mean over MoE layers, 0 for dense models
-  double bytes = 0;             // weights that had to be read: dense once, each distinct expert once
+  int64_t rows = 0, prefill_rows = 0, decode_rows = 0;  // guesses are decode rows
+  int64_t guesses = 0, right_guesses = 0;               // that were checked; of those, how many were the next token
+  double distinct_experts = 0;                          // mean over MoE layers, 0 for dense models
+  double bytes = 0;  // weights that had to be read: dense once, each distinct expert once
   std::vector<uint32_t>
       routes;                 // [MoE layers, experts] rows that chose each expert; empty where the device does not say
   int64_t prompt_tokens = 0;  // of the sequences whose first token came with this step
@@ -129,9 +135,9 @@ class Engine {
   /// One fused forward over the rows of all streams that can run, then sampling. An error means the device failed; a
   /// stream's own failure is an event.
   Expected<StepReport> step();
-  /// The logits of the rows that the last step sampled, in the order of its events. [events, vocabulary]; empty where
-  /// a device chose the largest ones; for tests and tools.
-  std::span<const float> last_logits() const;
+  /// The logits [vocabulary] from which the last step's event was sampled; empty where a device chose the largest ones;
+  /// for tests and tools.
+  std::span<const float> logits_of(size_t event) const;
 
   /// Running sequences, the one that goes first in front: by priority, then by arrival
   /// (EngineOptions::priority_aging_s).
@@ -143,6 +149,8 @@ class Engine {
   Capacity capacity() const;
   /// "cpu avx512, 2 threads"
   std::string description() const;
+  /// "at most 4 guessed tokens a step from lookup"; empty: nothing is guessed.
+  std::string draft() const;
   /// Bytes a second that the device reads from its own memory, measured now; 0: weights lie in the host's memory. Not
   /// while a step runs.
   double device_bandwidth() const;

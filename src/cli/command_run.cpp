@@ -102,6 +102,7 @@ void add_run_command(CLI::App& app, int& exit_code) {
       "one ends the\n"
       "program at once. While a chat waits for a line, Ctrl-C ends it.");
   add_engine_flags(*command, a->engine);
+  add_draft_flags(*command, a->engine);
   command->add_option("-p,--prompt", a->prompts.texts, "A prompt; give it several times for several streams")
       ->type_name("TEXT")
       ->check(not_empty())

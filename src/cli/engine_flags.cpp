@@ -111,6 +111,25 @@ void add_engine_flags(CLI::App& command, EngineOptions& o) {
   });
 }
 
+void add_draft_flags(CLI::App& command, EngineOptions& o) {
+  command
+      .add_option("--draft", o.draft,
+                  "Guess the next tokens and check several in one step; the answers stay the same: off, lookup (what "
+                  "followed the same words earlier in the stream), or a small model with the same vocabulary")
+      ->type_name("off|lookup|FILE")
+      ->envname("COHORT_DRAFT")
+      ->capture_default_str();
+  command.add_option("--draft-tokens", o.draft_tokens, "Guesses of a stream in one step, at most")
+      ->check(whole_number(1, kMaxDraftTokens))
+      ->type_name("N")
+      ->envname("COHORT_DRAFT_TOKENS")
+      ->capture_default_str();
+  command
+      .add_flag("--draft-always", o.draft_always,
+                "Guess so many in every step; else only where the measured times say that it is faster")
+      ->envname("COHORT_DRAFT_ALWAYS");
+}
+
 void add_sampling_flags(CLI::App& command, SamplingParams& p) {
   command.add_option("--temp,--temperature", p.temperature, "Temperature; 0 takes the most likely token")
       ->check(number(0, kMaxTemperature))

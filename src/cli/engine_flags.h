@@ -15,6 +15,8 @@ namespace cohort::cli {
 
 /// -m, -c, -np, --threads, --isa, ... into `options`, which must live as long as the command.
 void add_engine_flags(CLI::App& command, EngineOptions& options);
+/// --draft, --draft-tokens, --draft-always, for commands that generate.
+void add_draft_flags(CLI::App& command, EngineOptions& options);
 /// --temp, --top-k, ... into `params`.
 void add_sampling_flags(CLI::App& command, SamplingParams& params);
 

@@ -14,6 +14,8 @@
 namespace cohort::cli {
 
 void Totals::add(const StepReport& report) {
+  guesses += report.guesses;
+  right_guesses += report.right_guesses;
   // A step that holds prompt rows counts as prefill: its time is theirs.
   if (report.prefill_rows > 0) {
     prefill_seconds += report.seconds;
@@ -22,6 +24,7 @@ void Totals::add(const StepReport& report) {
   }
   decode_seconds += report.seconds;
   decode_rows += report.decode_rows;
+  decode_tokens += static_cast<int64_t>(report.events.size());
   ++decode_steps;
   experts += report.distinct_experts;
 }
@@ -106,12 +109,14 @@ void print_totals(const Engine& engine, const Totals& t) {
   };
   std::fflush(stdout);  // the texts come before their totals, also into one pipe
   fmt::print(stderr, "prefill {} at {:.0f} tok/s; decode {} at {:.0f} tok/s, {:.1f} rows a step",
-             counted(t.prefill_rows, "token"), rate(t.prefill_rows, t.prefill_seconds), counted(t.decode_rows, "token"),
-             rate(t.decode_rows, t.decode_seconds),
+             counted(t.prefill_rows, "token"), rate(t.prefill_rows, t.prefill_seconds),
+             counted(t.decode_tokens, "token"), rate(t.decode_tokens, t.decode_seconds),
              static_cast<double>(t.decode_rows) / static_cast<double>(std::max<int64_t>(t.decode_steps, 1)));
   if (engine.model().config().experts > 0) {
     fmt::print(stderr, ", {:.1f} of {} experts a step", t.experts_per_step(), engine.model().config().experts);
   }
+  if (!engine.draft().empty())
+    fmt::print(stderr, ", {} of {} guesses right", t.right_guesses, t.guesses);
   fmt::print(stderr, " ({})\n", engine.description());
 }
 
@@ -125,10 +130,11 @@ nlohmann::ordered_json to_json(const Stream& s) {
 void add_totals(const Totals& t, nlohmann::ordered_json& out) {
   out["prefill_tokens"] = t.prefill_rows;
   out["prefill_seconds"] = t.prefill_seconds;
-  out["decode_tokens"] = t.decode_rows;
+  out["decode_tokens"] = t.decode_tokens;
   out["decode_seconds"] = t.decode_seconds;
   out["decode_steps"] = t.decode_steps;
   out["distinct_experts"] = t.experts_per_step();
+  if (t.guesses > 0) out["guesses"] = {{"checked", t.guesses}, {"right", t.right_guesses}};
 }
 
 void print_json(const nlohmann::ordered_json& json, int indent) {

@@ -25,7 +25,8 @@ struct RunOptions {
 /// Times and counts over all steps.
 struct Totals {
   double prefill_seconds = 0, decode_seconds = 0, experts = 0;
-  int64_t prefill_rows = 0, decode_rows = 0, decode_steps = 0;
+  int64_t prefill_rows = 0, decode_rows = 0, decode_tokens = 0, decode_steps = 0;
+  int64_t guesses = 0, right_guesses = 0;
 
   void add(const StepReport& report);
   double experts_per_step() const;

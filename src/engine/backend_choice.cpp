@@ -92,6 +92,11 @@ Expected<void> check_options(const EngineOptions& options) {
     return fail(ErrorCode::invalid_argument, "packed weights (--packed {}) are only for the CPU's fast backend",
                 options.packed);
   }
+  COHORT_TRY(in_range("the number of guesses a step (--draft-tokens)", options.draft_tokens, 1, kMaxDraftTokens));
+  if (options.draft.empty()) {
+    return fail(ErrorCode::invalid_argument,
+                "the draft (--draft) has no name; expected off, lookup or a model with the same vocabulary");
+  }
   COHORT_ASSIGN(const ActivationMode mode, parse_activations(options.activations));
   if (options.backend != "fast" && options.backend != "reference") {
     return fail(ErrorCode::invalid_argument, "the backend (--backend) is '{}'; expected fast or reference",

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <utility>
 
 #include "base/counted.h"
 #include "base/result.h"
@@ -14,6 +15,7 @@
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
+#include "engine/speculator.h"
 #include "kernels/backend.h"
 #include "kv/pages.h"
 #include "models/model.h"
@@ -40,6 +42,19 @@ std::string_view to_string(FinishReason reason) {
 }
 
 namespace {
+/// The rows of a sequence whose logits a step gave, and what became of them.
+struct Window {
+  size_t first_row = 0;  // among the sampled ones
+  std::vector<TokenEvent> events;
+};
+
+/// Of the `rows` rows that a sequence has in a step, guesses included, so many of the last ones give a token: none
+/// while tokens of its own are missing.
+int32_t sampled_rows(const Sequence& s, int32_t rows) {
+  const auto guesses = static_cast<int32_t>(s.guesses.size());
+  return rows == 0 || rows - guesses < s.missing() ? 0 : 1 + guesses;
+}
+
 /// A step samples at most a few dozen rows; more threads would find nothing to do.
 constexpr int kSamplerThreads = 16;
 }  // namespace
@@ -52,22 +67,26 @@ struct Engine::Impl {
   std::unique_ptr<ThreadTeam> own_samplers;  // when the backend has no threads to lend
   ThreadTeam* samplers = nullptr;
   std::unique_ptr<Roster> roster;
+  std::unique_ptr<Speculator> speculator;  // null: nothing is guessed
   PrefillBudget budget{1, 0};
   size_t page_bytes = 0;
   SequenceId next_id = 1;
   std::vector<float> logits;
-  std::vector<TopLogit> top;  // instead of them, where the backend gives the largest only
-  std::vector<Draw> draws;    // beside those, for rows whose rule asks for one
+  std::vector<TopLogit> top;       // instead of them, where the backend gives the largest only
+  std::vector<Draw> draws;         // beside those, for rows whose rule asks for one
+  std::vector<size_t> event_rows;  // of the last step's events: the sampled rows that they come from
 
   int32_t vocabulary() const { return model->program().vocabulary; }
   Batch make_batch(std::span<const int32_t> rows) const;
   std::vector<DrawRule> draw_rules(std::span<const int32_t> rows) const;
   Expected<StepStats> run(const Batch& batch, std::span<const int32_t> rows);
   Expected<StepStats> run_one_by_one(const Batch& batch);
-  std::vector<Expected<Sample>> sample_all(std::span<const size_t> sequences);
+  std::vector<Window> sample_all(std::span<const size_t> sequences);
+  void sample_window(Sequence& sequence, Window& window);
   Expected<Sample> sample_one(Sequence& sequence, std::span<const float> row) const;
   Expected<Sample> sample_row(Sequence& sequence, size_t row);
   TokenEvent advance(Sequence& sequence, Expected<Sample> sampled);
+  int64_t settle_guesses(size_t running, const Window& window);
 };
 
 Batch Engine::Impl::make_batch(std::span<const int32_t> rows) const {
@@ -78,10 +97,12 @@ Batch Engine::Impl::make_batch(std::span<const int32_t> rows) const {
     batch.sequences.push_back({batch.rows(), rows[i], s.cached, s.pages});
     for (int32_t r = 0; r < rows[i]; ++r) {
       const int32_t position = s.cached + r;
-      batch.tokens.push_back(s.tokens[static_cast<size_t>(position)]);
+      const auto guess = position - s.size();
+      batch.tokens.push_back(guess < 0 ? s.tokens[static_cast<size_t>(position)]
+                                       : s.guesses[static_cast<size_t>(guess)]);
       batch.positions.push_back(position);
     }
-    if (rows[i] == s.missing()) batch.sampled_rows.push_back(batch.rows() - 1);
+    for (int32_t r = batch.rows() - sampled_rows(s, rows[i]); r < batch.rows(); ++r) batch.sampled_rows.push_back(r);
   }
   return batch;
 }
@@ -92,10 +113,11 @@ std::vector<DrawRule> Engine::Impl::draw_rules(std::span<const int32_t> rows) co
   bool any = false;
   for (size_t i = 0; i < rows.size(); ++i) {
     const Sequence& s = roster->running()[i];
-    if (rows[i] == 0 || rows[i] != s.missing()) continue;
-    const auto position = static_cast<uint32_t>(s.size());
-    rules.push_back(s.constraint == nullptr ? draw_rule(s.request.sampling, position, vocabulary()) : DrawRule{});
-    any = any || rules.back().temperature > 0;
+    for (int32_t k = 0; k < sampled_rows(s, rows[i]); ++k) {
+      const auto position = static_cast<uint32_t>(s.size() + k);
+      rules.push_back(s.constraint == nullptr ? draw_rule(s.request.sampling, position, vocabulary()) : DrawRule{});
+      any = any || rules.back().temperature > 0;
+    }
   }
   if (!any) rules.clear();
   return rules;
@@ -156,15 +178,32 @@ Expected<Sample> Engine::Impl::sample_one(Sequence& s, std::span<const float> ro
   return sample(row, s.request.sampling, s.tokens, position, mask);
 }
 
-/// The next token of each of `sequences` (indices of running ones whose last row has run). Each depends on its own row
-/// alone, so they are spread over threads.
-std::vector<Expected<Sample>> Engine::Impl::sample_all(std::span<const size_t> sequences) {
-  std::vector<Expected<Sample>> samples(sequences.size());
+/// The next tokens of each of `sequences` (indices of running ones whose last row has run). Each depends on its own
+/// rows alone, so they are spread over threads.
+std::vector<Window> Engine::Impl::sample_all(std::span<const size_t> sequences) {
+  std::vector<Window> windows(sequences.size());
+  size_t row = 0;
+  for (size_t k = 0; k < sequences.size(); ++k) {
+    windows[k].first_row = row;
+    row += 1 + roster->running()[sequences[k]].guesses.size();
+  }
   samplers->run(static_cast<int64_t>(sequences.size()), [&](int64_t k, int) {
-    const auto row = static_cast<size_t>(k);
-    samples[row] = sample_row(roster->running()[sequences[row]], row);
+    const auto at = static_cast<size_t>(k);
+    sample_window(roster->running()[sequences[at]], windows[at]);
   });
-  return samples;
+  return windows;
+}
+
+/// Tokens up to the first that was guessed wrong: the rows behind it saw a token that is not the sequence's.
+void Engine::Impl::sample_window(Sequence& s, Window& window) {
+  for (size_t k = 0;; ++k) {
+    TokenEvent event = advance(s, sample_row(s, window.first_row + k));
+    event.guessed = k > 0;
+    const bool goes_on =
+        event.finish == FinishReason::none && k < s.guesses.size() && s.guesses[k] == event.sample.token;
+    window.events.push_back(std::move(event));
+    if (!goes_on) return;
+  }
 }
 
 /// The next token of the sequence that has the sampled row `row`.
@@ -180,6 +219,17 @@ Expected<Sample> Engine::Impl::sample_row(Sequence& s, size_t row) {
   std::vector<float> all(width);
   COHORT_TRY(backend->read_logits(static_cast<int32_t>(row), all));
   return sample_one(s, all);
+}
+
+/// The rows of right guesses hold the sequence's own tokens now. Returns how many there are.
+int64_t Engine::Impl::settle_guesses(size_t running, const Window& window) {
+  Sequence& s = roster->running()[running];
+  const auto right = static_cast<int32_t>(window.events.size()) - 1;
+  // A guess behind the sequence's end was neither right nor wrong.
+  const bool ended = window.events.back().finish != FinishReason::none;
+  Speculator::observe(s, ended ? right : static_cast<int32_t>(s.guesses.size()), right);
+  if (right > 0) roster->ran(running, right);
+  return right;
 }
 
 /// Adds the next token to a sequence.
@@ -223,6 +273,7 @@ Expected<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, c
   impl->note = std::move(opened.note);
   impl->roster =
       std::make_unique<Roster>(options.max_streams, opened.pages, options.prefix_cache, options.priority_aging_s);
+  COHORT_ASSIGN(impl->speculator, Speculator::create(options, *impl->model, progress));
   impl->budget = PrefillBudget(options.prefill_rows, options.prefill_stall_ms / 1000);
   impl->samplers = impl->backend->team();
   if (impl->samplers == nullptr) {
@@ -282,6 +333,7 @@ Expected<SequenceId> Engine::submit(SequenceRequest request) {
 
 void Engine::cancel(SequenceId id) {
   impl_->roster->remove(id);
+  if (impl_->speculator) impl_->speculator->forget(id);
 }
 
 Expected<StepReport> Engine::step() {
@@ -289,9 +341,12 @@ Expected<StepReport> Engine::step() {
   Impl& e = *impl_;
   StepReport report;
   report.preemptions = -e.roster->preemptions();
+  if (e.speculator) COHORT_TRY(e.speculator->guess(e.roster->running(), e.model->context()));
+  const auto ready = std::chrono::steady_clock::now();
   const std::vector<int32_t> rows = e.roster->plan(e.budget);
   report.preemptions += e.roster->preemptions();
   const Batch batch = e.make_batch(rows);
+  e.event_rows.clear();
   if (batch.rows() == 0) return report;
   COHORT_ASSIGN(StepStats stats, e.run(batch, rows));
   report.rows = batch.rows();
@@ -299,28 +354,38 @@ Expected<StepReport> Engine::step() {
   report.bytes = stats.bytes;
   report.routes = std::move(stats.routes);
 
+  int64_t decoding = 0;
   std::vector<size_t> sampled;  // running sequences, in the order of their logits
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i] == 0) continue;
     Sequence& s = e.roster->running()[i];
+    decoding += s.decoding() ? 1 : 0;
     (s.decoding() ? report.decode_rows : report.prefill_rows) += rows[i];
-    e.roster->ran(i, rows[i]);
+    e.roster->ran(i, rows[i] - static_cast<int32_t>(s.guesses.size()));
     if (s.missing() == 0) sampled.push_back(i);
   }
-  std::vector<Expected<Sample>> samples = e.sample_all(sampled);
+  std::vector<Window> windows = e.sample_all(sampled);
   std::vector<SequenceId> ended;
   for (size_t k = 0; k < sampled.size(); ++k) {
     Sequence& s = e.roster->running()[sampled[k]];
-    if (s.generated() == 0) {
+    if (windows[k].events.front().index == 0) {
       report.prompt_tokens += s.prompt_size();
       report.reused_tokens += s.reused;
     }
-    report.events.push_back(e.advance(s, std::move(samples[k])));
-    if (report.events.back().finish != FinishReason::none) ended.push_back(s.id);
+    report.right_guesses += e.settle_guesses(sampled[k], windows[k]);
+    report.guesses += static_cast<int64_t>(std::exchange(s.guesses, {}).size());
+    if (windows[k].events.back().finish != FinishReason::none) ended.push_back(s.id);
+    for (size_t r = 0; r < windows[k].events.size(); ++r) {
+      e.event_rows.push_back(windows[k].first_row + r);
+      report.events.push_back(std::move(windows[k].events[r]));
+    }
   }
   for (const SequenceId id : ended) cancel(id);
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  e.budget.observe(report.prefill_rows, report.decode_rows, report.seconds);
+  const auto now = std::chrono::steady_clock::now();
+  report.seconds = std::chrono::duration<double>(now - start).count();
+  e.budget.observe(report.prefill_rows, decoding, report.seconds);
+  if (e.speculator && report.prefill_rows == 0)
+    e.speculator->observe_step(report.decode_rows, std::chrono::duration<double>(now - ready).count());
   return report;
 }
 
@@ -336,8 +401,10 @@ const std::map<int32_t, size_t>& Engine::waiting_by_priority() const {
 size_t Engine::running() const {
   return impl_->roster->running().size();
 }
-std::span<const float> Engine::last_logits() const {
-  return impl_->logits;
+std::span<const float> Engine::logits_of(size_t event) const {
+  const auto width = static_cast<size_t>(impl_->vocabulary());
+  if (impl_->logits.empty()) return {};
+  return std::span(impl_->logits).subspan(impl_->event_rows[event] * width, width);
 }
 const Model& Engine::model() const {
   return *impl_->model;
@@ -348,6 +415,10 @@ double Engine::device_bandwidth() const {
 
 std::string Engine::description() const {
   return impl_->backend->description() + (impl_->note.empty() ? "" : " (" + impl_->note + ")");
+}
+
+std::string Engine::draft() const {
+  return impl_->speculator ? impl_->speculator->description() : "";
 }
 
 int64_t Engine::kv_positions() const {

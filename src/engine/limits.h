@@ -9,6 +9,7 @@ namespace cohort {
 inline constexpr int32_t kMaxThreads = 1024;
 inline constexpr int32_t kMaxStreams = 65536;
 inline constexpr int32_t kMaxPrefillRows = 1 << 20;
+inline constexpr int32_t kMaxDraftTokens = 7;  // windows of 2 to 8 rows
 inline constexpr int32_t kMaxContextOption = 1 << 26;
 inline constexpr double kMaxPriorityAging = 1e6;              // seconds
 inline constexpr int64_t kMaxKvPositions = int64_t{1} << 34;  // page numbers stay 32-bit

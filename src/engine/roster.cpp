@@ -32,6 +32,7 @@ std::span<const int32_t> Roster::page_tokens(const Sequence& sequence, int32_t p
 void Roster::give_up_pages(Sequence& sequence) {
   for (const int32_t page : sequence.pages) pool_.release(page);
   sequence.pages.clear();
+  sequence.guesses.clear();
   sequence.cached = 0;
   sequence.node = PrefixTree::kRoot;
   sequence.published = 0;
@@ -165,6 +166,19 @@ bool Roster::take_page(size_t i, std::vector<int32_t>& rows) {
   return true;
 }
 
+/// Keeps as many guesses as there are positions for after `rows` rows.
+void Roster::fit_guesses(Sequence& s, int32_t rows) {
+  if (rows == 0) s.guesses.clear();
+  if (s.guesses.empty()) return;
+  const int64_t end = int64_t{s.cached} + rows;
+  while (static_cast<int32_t>(s.pages.size()) < pages_for(end + static_cast<int64_t>(s.guesses.size())) &&
+         (pool_.available() > 0 || tree_.evict())) {
+    s.pages.push_back(pool_.take());
+  }
+  const int64_t room = static_cast<int64_t>(s.pages.size()) * kPagePositions - end;
+  if (room < static_cast<int64_t>(s.guesses.size())) s.guesses.resize(static_cast<size_t>(room));
+}
+
 std::vector<int32_t> Roster::plan(const PrefillBudget& budget) {
   admit();
   for (Sequence& s : running_) adopt(s);
@@ -177,6 +191,8 @@ std::vector<int32_t> Roster::plan(const PrefillBudget& budget) {
     // What has no page waits; the sequences before it that hold them go on and end.
     const auto room = static_cast<int32_t>(running_[i].pages.size()) * kPagePositions - running_[i].cached;
     rows[i] = std::min(rows[i], room);
+    fit_guesses(running_[i], rows[i]);
+    rows[i] += static_cast<int32_t>(running_[i].guesses.size());
   }
   return rows;
 }

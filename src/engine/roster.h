@@ -32,9 +32,10 @@ class Roster {
   /// Forgets a sequence, wherever it is, and frees its pages; unknown ids are ignored.
   void remove(SequenceId id);
 
-  /// Admits who fits and returns the rows of each running sequence in the next step; pages for them are reserved.
+  /// Admits who fits and returns the rows of each running sequence in the next step, guesses included; pages for them
+  /// are reserved. Guesses for which there is no page are dropped: nobody gives way to them.
   std::vector<int32_t> plan(const PrefillBudget& budget);
-  /// The rows of running()[i] have run: full pages can be shared now.
+  /// So many rows of running()[i] have run and hold its tokens: full pages can be shared now.
   void ran(size_t i, int32_t rows);
 
   std::vector<Sequence>& running() { return running_; }  // in the order of their turns
@@ -55,6 +56,7 @@ class Roster {
   std::vector<Pending> pending() const;
   std::span<const int32_t> page_tokens(const Sequence& sequence, int32_t page) const;
   bool take_page(size_t i, std::vector<int32_t>& rows);
+  void fit_guesses(Sequence& sequence, int32_t rows);
   void preempt_last();
   void give_up_pages(Sequence& sequence);
   int32_t obtainable() const { return pool_.available() + pool_.reusable(); }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cohort/engine.h"
+#include "engine/window_chooser.h"
 #include "kv/prefix_tree.h"
 
 namespace cohort {
@@ -23,6 +24,8 @@ struct Sequence {
   int32_t node = PrefixTree::kRoot;  // of the last page that is in the prefix tree
   int32_t published = 0;             // pages that are
   int32_t reused = 0;                // positions of the prompt that came from the tree
+  std::vector<int32_t> guesses;      // of the tokens after those, to be checked in the next step
+  HitRate hits;
 
   int32_t prompt_size() const { return static_cast<int32_t>(request.prompt.size()); }
   int32_t size() const { return static_cast<int32_t>(tokens.size()); }

@@ -133,9 +133,9 @@ class Soak {
   }
 
   std::optional<size_t> hash_of_logits(size_t event) const {
-    const auto width = static_cast<size_t>(vocabulary());
-    if (engine_->last_logits().empty()) return std::nullopt;
-    const auto bytes = std::as_bytes(engine_->last_logits().subspan(event * width, width));
+    const auto logits = engine_->logits_of(event);
+    if (logits.empty()) return std::nullopt;
+    const auto bytes = std::as_bytes(logits);
     return std::hash<std::string_view>()({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   }
 

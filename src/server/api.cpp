@@ -113,6 +113,7 @@ Expected<ordered_json> props(const Ready& ready) {
                    {"version", COHORT_VERSION},
                    {"numerics_version", numerics::kNumericsVersion},
                    {"device", engine.description()},
+                   {"draft", engine.draft()},
                    {"total_slots", ready.loop->view().capacity.max_streams},
                    {"capacity", capacity_json(ready.loop->view().capacity)},
                    {"layers", config.layers},

@@ -373,6 +373,8 @@ void EngineLoop::publish(StepReport report, size_t tokens) {
   s.prompt_tokens += static_cast<uint64_t>(report.prompt_tokens);
   s.reused_tokens += static_cast<uint64_t>(report.reused_tokens);
   s.preemptions += static_cast<uint64_t>(report.preemptions);
+  s.guesses += static_cast<uint64_t>(report.guesses);
+  s.right_guesses += static_cast<uint64_t>(report.right_guesses);
   view.prompt_tokens = s.prompt_tokens;
   view.reused_tokens = s.reused_tokens;
   view.preemptions = s.preemptions;

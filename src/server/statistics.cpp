@@ -81,6 +81,10 @@ std::string Statistics::prometheus(const Now& now, std::string_view model) const
          prompt_tokens);
   single(out, "vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", "counter", labels,
          reused_tokens);
+  single(out, "vllm:spec_decode_num_draft_tokens_total", "Guessed tokens that were checked.", "counter", labels,
+         guesses);
+  single(out, "vllm:spec_decode_num_accepted_tokens_total", "Guessed tokens that were the next ones.", "counter",
+         labels, right_guesses);
   first_token.write(out, "vllm:time_to_first_token_seconds", "From submission to the first token.", labels);
   inter_token.write(out, "vllm:inter_token_latency_seconds", "Between two tokens of a sequence.", labels);
   request.write(out, "vllm:e2e_request_latency_seconds", "From submission to the last token.", labels);

@@ -37,6 +37,7 @@ struct Statistics {
   Histogram rows{{1, 2, 4, 8, 16, 32, 64, 128, 256, 512}};
   Histogram distinct_experts{{1, 2, 4, 8, 16, 32, 64, 128, 256}};
   uint64_t prompt_tokens = 0, generation_tokens = 0, reused_tokens = 0, preemptions = 0;
+  uint64_t guesses = 0, right_guesses = 0;
   uint64_t finished_stop = 0, finished_length = 0, finished_cancelled = 0, finished_failed = 0, refused = 0;
   double weight_bytes = 0;  // in sum over steps
 

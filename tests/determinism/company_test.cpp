@@ -52,8 +52,7 @@ std::map<int32_t, Stream> run(EngineOptions options, int32_t first, int32_t coun
     for (size_t e = 0; e < report->events.size(); ++e) {
       Stream& stream = streams[index.at(report->events[e].sequence)];
       stream.tokens.push_back(report->events[e].sample.token);
-      const auto row =
-          (*engine)->last_logits().subspan(e * static_cast<size_t>(vocabulary), static_cast<size_t>(vocabulary));
+      const auto row = (*engine)->logits_of(e);
       stream.logits.insert(stream.logits.end(), row.begin(), row.end());
     }
   }
