@@ -22,6 +22,36 @@ std::vector<std::string> prompts_of(const Result& result) {
   return prompts;
 }
 
+// ---- guesses ----
+
+TEST(RunDraft, AnswersStayTheSame) {
+  const auto answer = [](std::vector<std::string> more) {
+    std::vector<std::string> arguments{"-n", "24", "--json", "--ignore-eos", "-p", "a a a a a a"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Result result = run(tiny(arguments));
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.code == 0 ? json::parse(result.out) : json();
+  };
+  const json plain = answer({});
+  EXPECT_FALSE(plain.contains("guesses"));
+  const json guessed = answer({"--draft", "lookup", "--draft-tokens", "7", "--draft-always"});
+  EXPECT_EQ(guessed["streams"], plain["streams"]);
+  EXPECT_EQ(guessed["decode_tokens"], plain["decode_tokens"]);
+  EXPECT_EQ(guessed["decode_steps"].get<int>() + guessed["guesses"]["right"].get<int>(), plain["decode_steps"]);
+}
+
+TEST(RunDraft, WhatCannotBeADraftIsNamed) {
+  const Result far = run(tiny({"-n", "1", "-p", "a", "--draft", "lookup", "--draft-tokens", "8"}));
+  EXPECT_EQ(far.code, 2);
+  EXPECT_TRUE(says(far.err, "--draft-tokens"));
+  const Result none = run(tiny({"-n", "1", "-p", "a", "--draft", "no-such-draft.gguf"}));
+  EXPECT_EQ(none.code, 1);
+  EXPECT_TRUE(says(none.err, "no-such-draft.gguf"));
+  const Result other = run(tiny({"-n", "1", "-p", "a", "--draft", COHORT_SOURCE_DIR "/models/libris-draft-q8_0.gguf"}));
+  EXPECT_EQ(other.code, 1);
+  EXPECT_TRUE(says(other.err, "a draft must have the model's vocabulary"));
+}
+
 // ---- prompts ----
 
 TEST(RunPrompts, AFileIsOnePromptByteForByte) {
