@@ -25,16 +25,21 @@ std::vector<std::string> prompts_of(const Result& result) {
 // ---- guesses ----
 
 TEST(RunDraft, AnswersStayTheSame) {
-  const auto answer = [](std::vector<std::string> more) {
-    std::vector<std::string> arguments{"-n", "24", "--json", "--ignore-eos", "-p", "a a a a a a"};
+  const std::string models = COHORT_SOURCE_DIR "/models/";
+  const auto answer = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"run",          "-m",     models + "libris-q8_0.gguf",
+                                       "-c",           "256",    "-n",
+                                       "24",           "--temp", "0.5",
+                                       "--seed",       "3",      "--json",
+                                       "--ignore-eos", "-p",     "One day the king went out to hunt, and the queen"};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    const Result result = run(tiny(arguments));
+    const Result result = run(arguments);
     EXPECT_EQ(result.code, 0) << result.err;
     return result.code == 0 ? json::parse(result.out) : json();
   };
   const json plain = answer({});
   EXPECT_FALSE(plain.contains("guesses"));
-  const json guessed = answer({"--draft", "lookup", "--draft-tokens", "7", "--draft-always"});
+  const json guessed = answer({"--draft", models + "libris-draft-q8_0.gguf", "--draft-tokens", "7", "--draft-always"});
   EXPECT_EQ(guessed["streams"], plain["streams"]);
   EXPECT_EQ(guessed["decode_tokens"], plain["decode_tokens"]);
   EXPECT_EQ(guessed["decode_steps"].get<int>() + guessed["guesses"]["right"].get<int>(), plain["decode_steps"]);
