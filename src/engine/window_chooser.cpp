@@ -39,8 +39,9 @@ std::vector<int32_t> WindowChooser::choose(std::span<const Stream> streams) {
     return count;
   }
   // Until the price of a row is known every other step has guesses, so that it can be seen; later one now and then.
-  if (++plain_steps_ >= (row < 0 ? 2 : kProbe)) {
+  if (++plain_steps_ >= (row < 0 ? 2 : probe_after_)) {
     plain_steps_ = 0;
+    if (row >= 0) probe_after_ = std::min(2 * probe_after_, kRarestProbe);
     for (size_t i = 0; i < streams.size(); ++i) count[i] = std::min(room(i), kProbeGuesses);
     return count;
   }
@@ -65,7 +66,10 @@ std::vector<int32_t> WindowChooser::choose(std::span<const Stream> streams) {
     seconds += price;
     ++count[c.stream];
   }
-  if (std::ranges::any_of(count, [](int32_t k) { return k > 0; })) plain_steps_ = 0;
+  if (tokens > n) {
+    plain_steps_ = 0;
+    probe_after_ = kProbe;
+  }
   return count;
 }
 

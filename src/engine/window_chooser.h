@@ -43,12 +43,14 @@ class WindowChooser {
  private:
   /// Old steps are forgotten, because contexts grow and machines slow down.
   static constexpr double kKeep = 0.97;
-  /// When no guess was worth it for so many steps, some are tried: rates and prices change.
-  static constexpr int32_t kProbe = 48, kProbeGuesses = 2;
+  /// When no guess was worth it for so many steps, some are tried: rates and prices change. Each time in vain doubles
+  /// the wait, because a draft model has to read what came meanwhile.
+  static constexpr int32_t kProbe = 48, kRarestProbe = 1024, kProbeGuesses = 2;
 
   int32_t most_;
   bool always_;
   int32_t plain_steps_ = 0;  // in a row
+  int32_t probe_after_ = kProbe;
   // Weighted sums for the line seconds = a + b * rows.
   double n_ = 0, rows_ = 0, rows2_ = 0, seconds_ = 0, product_ = 0;
   double draft_seconds_ = 0;  // of one guess
