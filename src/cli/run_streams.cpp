@@ -115,8 +115,7 @@ void print_totals(const Engine& engine, const Totals& t) {
   if (engine.model().config().experts > 0) {
     fmt::print(stderr, ", {:.1f} of {} experts a step", t.experts_per_step(), engine.model().config().experts);
   }
-  if (!engine.draft().empty())
-    fmt::print(stderr, ", {} of {} guesses right", t.right_guesses, t.guesses);
+  if (!engine.draft().empty()) fmt::print(stderr, ", {} of {} guesses right", t.right_guesses, t.guesses);
   fmt::print(stderr, " ({})\n", engine.description());
 }
 
