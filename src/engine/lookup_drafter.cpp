@@ -50,7 +50,7 @@ Expected<void> LookupDrafter::guess(std::span<Wish> wishes) {
     if (from < 0) continue;
     // Where the run overlaps the end, the guesses go on with themselves: "a b a b" is followed by "a b a b".
     for (int32_t i = 0; i < wish.count; ++i) {
-      const auto at = static_cast<size_t>(from + i);
+      const auto at = static_cast<size_t>(from) + static_cast<size_t>(i);
       wish.guesses.push_back(at < wish.tokens.size() ? wish.tokens[at] : wish.guesses[at - wish.tokens.size()]);
     }
   }
