@@ -158,7 +158,7 @@ int64_t Engine::Impl::settle_guesses(size_t running, const Window& window) {
   const auto right = static_cast<int32_t>(window.events.size()) - 1;
   // A guess behind the sequence's end was neither right nor wrong.
   const bool ended = window.events.back().finish != FinishReason::none;
-  Speculator::observe(s, ended ? right : static_cast<int32_t>(s.guesses.size()), right);
+  s.hits.observe(ended ? right : static_cast<int32_t>(s.guesses.size()), right);
   if (right > 0) roster->ran(running, right);
   return right;
 }

@@ -19,12 +19,12 @@ uint64_t LookupDrafter::hash(std::span<const int32_t> run) {
 /// Adds the runs that end before the last token.
 void LookupDrafter::extend(Index& index, std::span<const int32_t> tokens) {
   const auto size = static_cast<int32_t>(tokens.size());
-  for (auto end = static_cast<int32_t>(index.tokens.size()); end < size; ++end) {
+  for (; index.seen < size; ++index.seen) {
+    const int32_t end = index.seen;
     // The run before this token has a token after it now.
     for (int32_t n = kShortest; n <= std::min(kLongest, end); ++n) {
       index.last[hash(tokens.subspan(static_cast<size_t>(end - n), static_cast<size_t>(n)))] = end;
     }
-    index.tokens.push_back(tokens[static_cast<size_t>(end)]);
   }
 }
 

@@ -21,7 +21,7 @@ class LookupDrafter : public Drafter {
   /// Where each run of kShortest to kLongest tokens ended last, by a hash of them; the runs that end at the last token
   /// are not there yet, because nothing has followed them.
   struct Index {
-    std::vector<int32_t> tokens;  // that it has seen
+    int32_t seen = 0;  // tokens
     std::unordered_map<uint64_t, int32_t> last;
   };
   static uint64_t hash(std::span<const int32_t> run);

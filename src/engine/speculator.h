@@ -25,8 +25,6 @@ class Speculator {
   std::string description() const;
   /// Sets the guesses of the sequences that decode; `context`: positions that a sequence may have.
   Expected<void> guess(std::span<Sequence> running, int32_t context);
-  /// Of a sequence's guesses in a step, so many were right.
-  static void observe(Sequence& sequence, int32_t guesses, int32_t right) { sequence.hits.observe(guesses, right); }
   /// A step without prompts took so long.
   void observe_step(int64_t rows, double seconds) { chooser_.observe(rows, seconds); }
   void forget(SequenceId id) { drafter_->forget(id); }
