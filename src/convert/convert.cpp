@@ -186,7 +186,7 @@ Expected<ConvertReport> convert(const fs::path& folder, const fs::path& output, 
   COHORT_ASSIGN(auto weights, safetensors::Folder::open(folder));
   auto store = make_safetensors_store(weights, config.architecture);
   // Building the program asks for every weight and so checks presence, shapes and types.
-  COHORT_TRY(find_family(config.architecture)->build(config, make_rope_table(config), *store));
+  COHORT_TRY(find_family(config.architecture)->build(config, make_rope_tables(config), *store));
   COHORT_ASSIGN(bool tied, is_tied(files.config(), *store));
   COHORT_TRY(check_unused(*store, tied, options, report));
   COHORT_ASSIGN(TensorType type, chosen_type(options, *store));

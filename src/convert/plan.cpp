@@ -79,7 +79,7 @@ Plan make_plan(const WeightStore& store, const ModelConfig& config, TensorType t
   }
   if (config.rope_scaling.kind == RopeScaling::Kind::llama3) {
     // GGUF has no keys for Llama 3.1's rule; files carry the divisor of each frequency instead.
-    RopeTable table = make_rope_table(config);
+    RopeTable table = make_rope_tables(config).full;
     for (size_t i = 0; i < table.frequencies.size(); ++i) {
       double plain = std::pow(config.rope_base, -2.0 * static_cast<double>(i) / config.rotary_dims);
       plan.rope_factors.push_back(static_cast<float>(plain / table.frequencies[i]));

@@ -27,6 +27,13 @@ const VectorWeight* ProgramBuilder::optional_vector(const std::string& name, int
   return weights_.optional_vector(qualified(name), size);
 }
 
+const VectorWeight* ProgramBuilder::scaled_vector(const std::string& name, int64_t size, float factor) {
+  return weights_.scaled_vector(qualified(name), size, factor);
+}
+bool ProgramBuilder::has(const std::string& name) const {
+  return weights_.has(qualified(name));
+}
+
 ValueId ProgramBuilder::append(const std::string& name, Action action, std::vector<ValueId> inputs, int32_t width,
                                ValueKind kind) {
   const auto id = static_cast<ValueId>(program_.values.size());
@@ -73,13 +80,21 @@ ValueId ProgramBuilder::gate(const std::string& name, ValueId gate, ValueId up, 
   return append(name, op::Gate{activation}, {gate, up}, width(gate));
 }
 
-ValueId ProgramBuilder::route(const std::string& name, ValueId x, const Weight* router, int32_t top_k,
-                              bool renormalise) {
-  return append(name, op::Route{router, top_k, renormalise}, {x}, top_k, ValueKind::routes);
+ValueId ProgramBuilder::route(const std::string& name, ValueId x, const Weight* router, int32_t top_k, bool renormalise,
+                              const VectorWeight* per_expert_scale) {
+  return append(name, op::Route{router, top_k, renormalise, per_expert_scale}, {x}, top_k, ValueKind::routes);
 }
 
 ValueId ProgramBuilder::experts(const std::string& name, ValueId x, ValueId routes, const op::Experts& weights) {
   return append(name, weights, {x, routes}, static_cast<int32_t>(weights.down->rows));
+}
+
+ValueId ProgramBuilder::scale(const std::string& name, ValueId x, const VectorWeight* values) {
+  return append(name, op::Scale{values}, {x}, width(x));
+}
+
+ValueId ProgramBuilder::softcap(const std::string& name, ValueId x, float cap) {
+  return append(name, op::Softcap{cap}, {x}, width(x));
 }
 
 ValueId ProgramBuilder::gather(ValueId x) {

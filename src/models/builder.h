@@ -20,6 +20,10 @@ class ProgramBuilder {
   const Weight* matrix(const std::string& name, int64_t rows, int64_t cols, int64_t experts = 1);
   const VectorWeight* vector(const std::string& name, int64_t size);
   const VectorWeight* optional_vector(const std::string& name, int64_t size);
+  /// The vector times `factor`.
+  const VectorWeight* scaled_vector(const std::string& name, int64_t size, float factor);
+  /// Does the current layer have this tensor ("attn_v.weight")?
+  bool has(const std::string& name) const;
 
   ValueId embed(const Weight* table, float scale = 1.0F);
   ValueId rms_norm(const std::string& name, ValueId x, const VectorWeight* weight);
@@ -31,8 +35,11 @@ class ProgramBuilder {
                  int32_t head_dim, float scale, int32_t window = 0);
   ValueId add(const std::string& name, ValueId a, ValueId b);
   ValueId gate(const std::string& name, ValueId gate, ValueId up, Activation activation);
-  ValueId route(const std::string& name, ValueId x, const Weight* router, int32_t top_k, bool renormalise);
+  ValueId route(const std::string& name, ValueId x, const Weight* router, int32_t top_k, bool renormalise,
+                const VectorWeight* per_expert_scale = nullptr);
   ValueId experts(const std::string& name, ValueId x, ValueId routes, const op::Experts& weights);
+  ValueId scale(const std::string& name, ValueId x, const VectorWeight* values);
+  ValueId softcap(const std::string& name, ValueId x, float cap);
   ValueId gather(ValueId x);
 
   /// The finished program, or what was missing.

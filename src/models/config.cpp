@@ -9,6 +9,7 @@
 #include "base/result.h"
 #include "formats/gguf/metadata.h"
 #include "models/families.h"
+#include "models/gemma_config.h"
 #include "models/rope.h"
 
 namespace cohort {
@@ -70,7 +71,7 @@ Expected<void> read_experts(const JsonObject& config, bool mixtral, ModelConfig&
 }  // namespace
 
 Expected<ModelConfig> config_from_huggingface(const json& root) {
-  const JsonObject config(root, "config.json");
+  JsonObject config(root, "config.json");
   ModelConfig out;
   COHORT_ASSIGN(std::string type, config.get_string("model_type"));
   const Family* family = find_family_by_huggingface(type);
@@ -82,6 +83,11 @@ Expected<ModelConfig> config_from_huggingface(const json& root) {
   const bool mixtral = type == "mixtral";
   out.architecture = family->architecture;
   COHORT_ASSIGN(out.name, config.get_string("_name_or_path", ""));
+  // Models that also see and hear keep the text model's sizes apart.
+  const bool gemma = is_gemma(out.architecture);
+  if (gemma && config.contains("text_config")) {
+    COHORT_ASSIGN(config, config.get_object("text_config"));
+  }
   COHORT_ASSIGN(out.layers, size_of(config, "num_hidden_layers"));
   COHORT_ASSIGN(out.hidden, size_of(config, "hidden_size"));
   COHORT_ASSIGN(out.heads, size_of(config, "num_attention_heads"));
@@ -93,6 +99,11 @@ Expected<ModelConfig> config_from_huggingface(const json& root) {
   COHORT_ASSIGN(out.inner, size_of(config, "intermediate_size", 0));
   COHORT_ASSIGN(double eps, config.get_number("rms_norm_eps", 1e-6));
   out.rms_eps = static_cast<float>(eps);
+  if (gemma) {
+    COHORT_TRY(read_gemma_from_huggingface(config, out));
+    COHORT_TRY(check(out));
+    return out;
+  }
   COHORT_ASSIGN(std::string activation, config.get_string("hidden_act", "silu"));
   if (activation != "silu") {
     return fail(ErrorCode::unsupported, "config.json: hidden_act '{}' is not supported for {}; expected silu",
@@ -132,6 +143,14 @@ Expected<ModelConfig> config_from_gguf(const gguf::Metadata& metadata) {
   COHORT_ASSIGN(out.hidden, size("embedding_length"));
   COHORT_ASSIGN(out.context, size("context_length", {}, kMaxContext));
   COHORT_ASSIGN(out.heads, size("attention.head_count"));
+  COHORT_ASSIGN(out.rms_eps, metadata.get_f32(key("attention.layer_norm_rms_epsilon")));
+  COHORT_ASSIGN(const auto* tokens, metadata.get_string_array("tokenizer.ggml.tokens"));
+  COHORT_ASSIGN(out.vocabulary, dimension("number of tokens", static_cast<int64_t>(tokens->size())));
+  if (is_gemma(architecture)) {
+    COHORT_TRY(read_gemma_from_gguf(metadata, out));
+    COHORT_TRY(check(out));
+    return out;
+  }
   COHORT_ASSIGN(out.kv_heads, size("attention.head_count_kv", out.heads));
   COHORT_ASSIGN(out.head_dim, size("attention.key_length", out.heads > 0 ? out.hidden / out.heads : 0));
   COHORT_ASSIGN(int32_t value_dim, size("attention.value_length", out.head_dim));
@@ -150,11 +169,8 @@ Expected<ModelConfig> config_from_gguf(const gguf::Metadata& metadata) {
     COHORT_ASSIGN(out.expert_inner,
                   size("expert_feed_forward_length", shared_width ? out.inner / out.top_k : out.inner));
   }
-  COHORT_ASSIGN(out.rms_eps, metadata.get_f32(key("attention.layer_norm_rms_epsilon")));
   COHORT_TRY(read_rope_from_gguf(metadata, out));
   if (out.architecture == "llama") out.rope_pairing = RopePairing::adjacent;
-  COHORT_ASSIGN(const auto* tokens, metadata.get_string_array("tokenizer.ggml.tokens"));
-  COHORT_ASSIGN(out.vocabulary, dimension("number of tokens", static_cast<int64_t>(tokens->size())));
   COHORT_TRY(check(out));
   return out;
 }

@@ -25,6 +25,14 @@ struct RopeScaling {
   double beta_fast = 32, beta_slow = 1, attention_factor = 1;
 };
 
+/// Attention of sliding-window layers, where it differs from that of the others (Gemma).
+struct SlidingAttention {
+  std::vector<bool> layers;  // [layers]: which ones slide; empty: none
+  int32_t window = 0;        // position j is visible from t when t - j < window
+  int32_t kv_heads = 0, head_dim = 0, rotary_dims = 0;
+  double rope_base = 10000;
+};
+
 struct ModelConfig {
   std::string architecture;  // GGUF's name: "qwen3moe"
   std::string name;          // for people
@@ -46,6 +54,13 @@ struct ModelConfig {
   RopeScaling rope_scaling;
   /// GGUF files of `llama` keep Q and K rows permuted so that rotary pairs are adjacent; safetensors do not.
   RopePairing rope_pairing = RopePairing::half_split;
+  // Gemma. kv_heads, head_dim, rotary_dims and rope_* above are those of the layers that see everything.
+  SlidingAttention sliding;
+  int32_t turning_pairs = -1;   // the first pairs of a head that rotate, the others stand still; -1: all
+  bool keys_as_values = false;  // full layers without attn_v take what attn_k gives for their values
+  float logit_softcap = 0;      // logits become cap * tanh(logits / cap); 0: they stay as they are
+
+  bool slides(int32_t layer) const { return !sliding.layers.empty() && sliding.layers[static_cast<size_t>(layer)]; }
 };
 
 /// Reads the keys of `architecture`; the vocabulary comes from the token list or the embedding. Errors name the key,
@@ -60,6 +75,6 @@ Expected<ModelConfig> config_from_huggingface(const nlohmann::json& config);
 Expected<void> check(const ModelConfig& config);
 
 /// Rotary frequencies with the scaling applied; `context` positions are filled later.
-RopeTable make_rope_table(const ModelConfig& config);
+RopeTables make_rope_tables(const ModelConfig& config);
 
 }  // namespace cohort

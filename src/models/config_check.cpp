@@ -3,6 +3,7 @@
 
 #include "base/result.h"
 #include "models/config.h"
+#include "models/gemma_config.h"
 #include "models/rope.h"
 
 namespace cohort {
@@ -71,6 +72,7 @@ Expected<void> check(const ModelConfig& c) {
                 kFix);
   COHORT_TRY(within("RMS norm epsilon (rms_norm_eps, attention.layer_norm_rms_epsilon)", c.rms_eps, 0, kMaxRmsEps));
   COHORT_TRY(check_rope(c));
+  if (is_gemma(c.architecture)) COHORT_TRY(check_gemma(c));
   if (c.experts == 0) return positive("feed-forward width (intermediate_size, feed_forward_length)", c.inner);
   COHORT_TRY(positive("expert width (moe_intermediate_size, expert_feed_forward_length)", c.expert_inner));
   if (c.top_k < 1 || c.top_k > c.experts) {

@@ -172,7 +172,7 @@ TEST(Config, YarnFromGguf) {
   EXPECT_DOUBLE_EQ(config->rope_scaling.attention_factor, own / 2);
   EXPECT_EQ(config->rope_scaling.beta_fast, 16);
   EXPECT_EQ(config->rope_scaling.beta_slow, 2);
-  EXPECT_EQ(make_rope_table(*config).magnitude, static_cast<float>(own / 2));
+  EXPECT_EQ(make_rope_tables(*config).full.magnitude, static_cast<float>(own / 2));
   config = with({{p + "yarn_attn_factor", f32(1.25)}});
   ASSERT_TRUE(config);
   EXPECT_EQ(config->rope_scaling.attention_factor, 1.25);

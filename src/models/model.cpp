@@ -9,13 +9,18 @@ namespace cohort {
 namespace {
 
 constexpr const char* kRopeFactors = "rope_freqs.weight";
+/// Files say with a divisor of 1e30 that a pair does not rotate.
+constexpr double kStandsStill = 1e20;
 
 /// Llama 3.1 and Gemma files carry divisors for the rotary frequencies instead of a rule.
 Expected<void> apply_rope_factors(WeightStore& store, RopeTable& table) {
   if (!store.has(kRopeFactors)) return {};
   const VectorWeight* factors = store.vector(kRopeFactors, static_cast<int64_t>(table.frequencies.size()));
   if (store.error()) return tl::unexpected<Error>(*store.error());
-  for (size_t i = 0; i < table.frequencies.size(); ++i) table.frequencies[i] /= static_cast<double>(factors->values[i]);
+  for (size_t i = 0; i < table.frequencies.size(); ++i) {
+    const auto factor = static_cast<double>(factors->values[i]);
+    table.frequencies[i] = factor >= kStandsStill ? 0.0 : table.frequencies[i] / factor;
+  }
   return {};
 }
 
@@ -49,9 +54,10 @@ Expected<std::unique_ptr<Model>> Model::load(const std::filesystem::path& path, 
                 model->config_.context);
   }
   model->context_ = context > 0 ? context : model->config_.context;
-  model->rope_ = make_rope_table(model->config_);
-  COHORT_TRY(apply_rope_factors(*model->store_, model->rope_));
-  model->rope_.fill(model->context_);
+  model->rope_ = make_rope_tables(model->config_);
+  COHORT_TRY(apply_rope_factors(*model->store_, model->rope_.full));
+  model->rope_.full.fill(model->context_);
+  model->rope_.sliding.fill(model->context_);
   const Family* family = find_family(model->config_.architecture);
   COHORT_ASSIGN(model->program_, family->build(model->config_, model->rope_, *model->store_));
   return model;

@@ -45,7 +45,7 @@ class Model {
   std::optional<safetensors::Folder> safetensors_;
   std::unique_ptr<WeightStore> store_;
   ModelConfig config_;
-  RopeTable rope_;
+  RopeTables rope_;
   Program program_;
   int32_t context_ = 0;
 };

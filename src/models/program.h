@@ -40,6 +40,11 @@ struct RopeTable {
   void fill(int32_t positions);
 };
 
+/// Of a model whose sliding-window layers rotate otherwise than the others; families without such layers use `full`.
+struct RopeTables {
+  RopeTable full, sliding;
+};
+
 namespace op {
 /// token ids -> [rows, cols] rows of the table times `scale` (1 = untouched).
 struct Embed {

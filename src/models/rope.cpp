@@ -132,7 +132,9 @@ Expected<void> read_rope_from_gguf(const gguf::Metadata& metadata, ModelConfig& 
   return fail(ErrorCode::unsupported, "'{}type' is '{}'; supported are none, linear, yarn", prefix, kind);
 }
 
-RopeTable make_rope_table(const ModelConfig& config) {
+namespace {
+
+RopeTable full_table(const ModelConfig& config) {
   RopeTable table;
   table.rotary_dims = config.rotary_dims;
   const RopeScaling& s = config.rope_scaling;
@@ -161,8 +163,23 @@ RopeTable make_rope_table(const ModelConfig& config) {
     }
     table.frequencies.push_back(frequency);
   }
+  if (config.turning_pairs >= 0) {
+    const auto turning = std::min(static_cast<size_t>(config.turning_pairs), table.frequencies.size());
+    std::fill(table.frequencies.begin() + static_cast<ptrdiff_t>(turning), table.frequencies.end(), 0.0);
+  }
   if (s.kind == Kind::yarn) table.magnitude = static_cast<float>(s.attention_factor);
   return table;
+}
+
+}  // namespace
+
+RopeTables make_rope_tables(const ModelConfig& config) {
+  RopeTables tables{full_table(config), {}};
+  const SlidingAttention& sliding = config.sliding;
+  tables.sliding.rotary_dims = sliding.rotary_dims;
+  for (int32_t i = 0; i < sliding.rotary_dims / 2; ++i)
+    tables.sliding.frequencies.push_back(std::pow(sliding.rope_base, -2.0 * i / sliding.rotary_dims));
+  return tables;
 }
 
 }  // namespace cohort

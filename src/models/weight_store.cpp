@@ -6,6 +6,7 @@
 #include "base/result.h"
 #include "formats/gguf/gguf.h"
 #include "formats/safetensors/safetensors.h"
+#include "models/huggingface_names.h"
 #include "models/packed_weights.h"
 
 namespace cohort {
@@ -37,6 +38,15 @@ const VectorWeight* WeightStore::vector(const std::string& name, int64_t size) {
     found = std::vector<float>(static_cast<size_t>(size));
   }
   return vector_index_[name] = &vectors_.emplace_back(VectorWeight{name, std::move(*found)});
+}
+
+const VectorWeight* WeightStore::scaled_vector(const std::string& name, int64_t size, float factor) {
+  for (const auto& [known, values] : scaled_) {
+    if (known == factor && values.name == name) return &values;
+  }
+  VectorWeight& scaled = scaled_.emplace_back(factor, *vector(name, size)).second;
+  for (float& value : scaled.values) value *= factor;
+  return &scaled;
 }
 
 size_t WeightStore::matrix_bytes() const {
@@ -148,12 +158,11 @@ Expected<TensorType> float_type(const safetensors::TensorInfo& tensor) {
   }
 }
 
-/// "blk.3.attn_q" -> the Hugging Face name, for the families whose layers look like Llama's.
 class SafetensorsStore final : public WeightStore {
  public:
   SafetensorsStore(const safetensors::Folder& folder, std::string_view architecture,
                    const huggingface::CheckpointQuantisation& quantisation)
-      : folder_(folder), architecture_(architecture), packed_(folder, quantisation) {}
+      : folder_(folder), names_(folder, architecture), packed_(folder, quantisation) {}
 
   bool has(const std::string& name) const override {
     const auto mapped = translate(name);
@@ -207,52 +216,27 @@ class SafetensorsStore final : public WeightStore {
 
   /// One tensor per expert, or gate_up_proj [experts, 2 * inner, hidden] and down_proj [experts, hidden, inner].
   Expected<void> find_experts(const std::string& name, Weight& weight) {
-    const std::string layer = "model.layers." + name.substr(4, name.find('.', 4) - 4);
-    const bool mixtral = architecture_ == "llama";
+    const HuggingFaceNames::Experts places = names_.experts(name);
     const bool gate = name.ends_with("ffn_gate_exps");
     const bool down = name.ends_with("ffn_down_exps");
-    const std::string block = layer + (mixtral ? ".block_sparse_moe" : ".mlp") + ".experts.";
-    const std::string fused_block = layer + ".mlp.experts.";
-    const std::string projection = mixtral ? (gate   ? "w1"
-                                              : down ? "w2"
-                                                     : "w3")
-                                           : (gate   ? "gate_proj"
-                                              : down ? "down_proj"
-                                                     : "up_proj");
-    // MLX stacks the experts of a projection.
-    const std::string stacked = layer + (mixtral ? ".block_sparse_moe" : ".mlp") + ".switch_mlp." +
-                                (gate   ? "gate_proj"
-                                 : down ? "down_proj"
-                                        : "up_proj");
-    if (packed_.has(stacked)) return packed_.load({stacked}, true, weight, used_);
-    if (const auto* tensor = folder_.find(stacked + ".weight")) {
-      used_.insert(tensor);
-      COHORT_TRY(check_shape(*tensor, {weight.experts, weight.rows, weight.cols}));
-      COHORT_ASSIGN(weight.type, float_type(*tensor));
-      for (int64_t e = 0; e < weight.experts; ++e)
-        weight.slices.push_back(tensor->data + weight.slice_bytes() * static_cast<size_t>(e));
-      return {};
+    for (const std::string& stacked : places.stacked) {
+      if (packed_.has(stacked)) return packed_.load({stacked}, true, weight, used_);
+      if (const auto* tensor = folder_.find(stacked + ".weight")) {
+        return add_slices_of(*tensor, weight.rows, 0, weight);
+      }
     }
-    if (packed_.has(fmt::format("{}0.{}", block, projection))) {
+    if (packed_.has(places.of(0))) {
       std::vector<std::string> modules;
-      for (int64_t e = 0; e < weight.experts; ++e) modules.push_back(fmt::format("{}{}.{}", block, e, projection));
+      for (int64_t e = 0; e < weight.experts; ++e) modules.push_back(places.of(e));
       return packed_.load(modules, false, weight, used_);
     }
-    for (const std::string& prefix : {fused_block, block}) {
-      const auto* fused = folder_.find(prefix + (down ? "down_proj" : "gate_up_proj"));
-      if (fused == nullptr) continue;
-      used_.insert(fused);
-      const int64_t stored_rows = down ? weight.rows : 2 * weight.rows;
-      COHORT_TRY(check_shape(*fused, {weight.experts, stored_rows, weight.cols}));
-      COHORT_ASSIGN(weight.type, float_type(*fused));
-      const size_t stride = row_bytes(weight.type, weight.cols);
-      const int64_t first = down || gate ? 0 : weight.rows;
-      for (int64_t e = 0; e < weight.experts; ++e)
-        weight.slices.push_back(fused->data + stride * static_cast<size_t>(e * stored_rows + first));
-      return {};
+    for (const std::string& fused : places.fused) {
+      if (const auto* tensor = folder_.find(fused)) {
+        return add_slices_of(*tensor, down ? weight.rows : 2 * weight.rows, down || gate ? 0 : weight.rows, weight);
+      }
     }
     for (int64_t e = 0; e < weight.experts; ++e) {
-      COHORT_ASSIGN(const auto* tensor, find(fmt::format("{}{}.{}.weight", block, e, projection)));
+      COHORT_ASSIGN(const auto* tensor, find(places.of(e) + ".weight"));
       COHORT_TRY(check_shape(*tensor, {weight.rows, weight.cols}));
       COHORT_ASSIGN(TensorType type, float_type(*tensor));
       if (e > 0 && type != weight.type)
@@ -263,34 +247,22 @@ class SafetensorsStore final : public WeightStore {
     return {};
   }
 
-  std::string translate(const std::string& name) const {
-    static const std::unordered_map<std::string_view, std::string_view> kParts{
-        {"attn_norm", "input_layernorm"},    {"ffn_norm", "post_attention_layernorm"},
-        {"attn_q", "self_attn.q_proj"},      {"attn_k", "self_attn.k_proj"},
-        {"attn_v", "self_attn.v_proj"},      {"attn_output", "self_attn.o_proj"},
-        {"attn_q_norm", "self_attn.q_norm"}, {"attn_k_norm", "self_attn.k_norm"},
-        {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
-        {"ffn_down", "mlp.down_proj"},       {"ffn_gate_inp", "mlp.gate"},
-    };
-    if (name == "token_embd.weight") return "model.embed_tokens.weight";
-    if (name == "output_norm.weight") return "model.norm.weight";
-    if (name == "output.weight") return "lm_head.weight";
-    if (!name.starts_with("blk.")) return name;
-    const size_t layer_end = name.find('.', 4);
-    const size_t part_end = name.rfind('.');
-    const std::string part = name.substr(layer_end + 1, part_end - layer_end - 1);
-    const auto found = kParts.find(part);
-    std::string mapped = "model.layers." + name.substr(4, layer_end - 4) + "." +
-                         std::string(found != kParts.end() ? found->second : part) + name.substr(part_end);
-    // Mixtral's router stands in another module in checkpoints of the older layout.
-    if (architecture_ == "llama" && part == "ffn_gate_inp" && folder_.find(mapped) == nullptr) {
-      mapped = "model.layers." + name.substr(4, layer_end - 4) + ".block_sparse_moe.gate" + name.substr(part_end);
-    }
-    return mapped;
+  /// Of a tensor [experts, stored_rows, cols]: every expert's rows from `first_row` on.
+  Expected<void> add_slices_of(const safetensors::TensorInfo& tensor, int64_t stored_rows, int64_t first_row,
+                               Weight& weight) {
+    used_.insert(&tensor);
+    COHORT_TRY(check_shape(tensor, {weight.experts, stored_rows, weight.cols}));
+    COHORT_ASSIGN(weight.type, float_type(tensor));
+    const size_t stride = row_bytes(weight.type, weight.cols);
+    for (int64_t e = 0; e < weight.experts; ++e)
+      weight.slices.push_back(tensor.data + stride * static_cast<size_t>(e * stored_rows + first_row));
+    return {};
   }
 
+  std::string translate(const std::string& name) const { return names_.tensor(name); }
+
   const safetensors::Folder& folder_;
-  std::string architecture_;
+  HuggingFaceNames names_;
   PackedWeights packed_;
   std::unordered_set<const safetensors::TensorInfo*> used_;
 };

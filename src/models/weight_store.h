@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "cohort/error.h"
@@ -32,6 +33,9 @@ class WeightStore {
     return has(name) ? vector(name, size) : nullptr;
   }
 
+  /// The vector times `factor`; no part of vectors().
+  const VectorWeight* scaled_vector(const std::string& name, int64_t size, float factor);
+
   const std::optional<Error>& error() const { return error_; }
   /// What was handed out so far, each once, in the order of the first request.
   const std::deque<Weight>& matrices() const { return matrices_; }
@@ -51,6 +55,7 @@ class WeightStore {
   }
   std::deque<Weight> matrices_;  // deque: pointers stay valid
   std::deque<VectorWeight> vectors_;
+  std::deque<std::pair<float, VectorWeight>> scaled_;
   std::unordered_map<std::string, const Weight*> matrix_index_;
   std::unordered_map<std::string, const VectorWeight*> vector_index_;
   std::optional<Error> error_;

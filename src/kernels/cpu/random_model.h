@@ -45,7 +45,7 @@ class RandomStore final : public WeightStore {
 
 struct RandomModel {
   ModelConfig config;
-  RopeTable rope;
+  RopeTables rope;
   std::unique_ptr<RandomStore> store;
   Program program;
 };
@@ -57,8 +57,9 @@ inline Expected<std::unique_ptr<RandomModel>> random_model(const ModelConfig& co
   model->config = config;
   model->store = std::make_unique<RandomStore>(std::move(type_of));
   if (biases) model->store->with_biases();
-  model->rope = make_rope_table(config);
-  model->rope.fill(config.context);
+  model->rope = make_rope_tables(config);
+  model->rope.full.fill(config.context);
+  model->rope.sliding.fill(config.context);
   COHORT_ASSIGN(model->program, find_family(config.architecture)->build(model->config, model->rope, *model->store));
   return model;
 }
