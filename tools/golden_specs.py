@@ -95,12 +95,15 @@ class Spec:
     def config_json(self, config, layout):
         """config: what save_pretrained wrote."""
         config["dtype"] = str(self.dtype).removeprefix("torch.")
-        if self.gemma:
+        if self.gemma and "text_config" in config:
             text = config["text_config"]
             text["dtype"] = config["dtype"]
             # The released checkpoints say it with two keys; transformers 5.24 saves the table it makes of them.
             full = text.pop("per_layer_config")[str(text["layer_types"].index("full_attention"))]
-            text["global_head_dim"], text["num_global_key_value_heads"] = full["head_dim"], full["num_key_value_heads"]
+            text["global_head_dim"], text["num_global_key_value_heads"] = (
+                full["head_dim"],
+                full.get("num_key_value_heads"),
+            )
             text["final_logit_softcapping"] = 30.0
         return old_style(config) if layout in self.old_config else config
 
@@ -307,6 +310,41 @@ def gemma4():
     return hf.Gemma4Config(text_config=text, vision_config=None, audio_config=None)
 
 
+def gemma4_deep():
+    """Text alone: no text_config, no prefix, the heads of full layers in the table that transformers 5.24 saves."""
+    return hf.Gemma4TextConfig(
+        **{
+            **GEMMA,
+            "hidden_size": 48,
+            "intermediate_size": 40,
+            "num_hidden_layers": 4,
+            "num_attention_heads": 4,
+            "head_dim": 12,
+            "global_head_dim": 20,
+            "layer_types": ["sliding_attention", "full_attention"] * 2,
+            "sliding_window": 5,
+            "num_experts": 9,
+            "top_k_experts": 3,
+        },
+        enable_moe_block=True,
+        attention_k_eq_v=True,
+        hidden_size_per_layer_input=0,
+        vocab_size_per_layer_input=320,
+    )
+
+
+def gemma4_dense():
+    text = {k: v for k, v in GEMMA.items() if k not in ("num_experts", "top_k_experts", "moe_intermediate_size")}
+    text = dict(
+        **{**text, "num_global_key_value_heads": None},
+        enable_moe_block=False,
+        attention_k_eq_v=False,
+        hidden_size_per_layer_input=0,
+        vocab_size_per_layer_input=320,
+    )
+    return hf.Gemma4Config(text_config=text, vision_config=None, audio_config=None)
+
+
 def diffusion_gemma():
     text = {k: v for k, v in GEMMA.items() if k != "final_logit_softcapping"}
     vision = dict(
@@ -349,6 +387,12 @@ SPECS = [
     Spec("gemma4", "gemma4", hf.Gemma4ForConditionalGeneration, gemma4, golden_tokenizers.gemma4, 291, True,
          "text only; 2 sliding layers (window 8), a full one without v_proj, MLP beside 4 experts top-2, softcap 30",
          vocab=320, top_k=2, gemma=True, old_config=()),
+    Spec("gemma4_deep", "gemma4", hf.Gemma4ForCausalLM, gemma4_deep, golden_tokenizers.gemma4, 0, True,
+         "text only; sliding layers (window 5) and full ones in turn, MLP beside 9 experts top-3, softcap 30", vocab=320,
+         top_k=3, gemma=True, old_config=()),
+    Spec("gemma4_dense", "gemma4", hf.Gemma4ForConditionalGeneration, gemma4_dense, golden_tokenizers.gemma4, 0, True,
+         "dense, 2 sliding layers (window 8) and a full one with its own v_proj, softcap 30", vocab=320, gemma=True,
+         old_config=()),
     Spec("diffusion_gemma", "diffusion_gemma", hf.DiffusionGemmaForBlockDiffusion, diffusion_gemma,
          golden_tokenizers.gemma4, 0, True, "as gemma4, canvas of 12, with a vision tower that text does not use",
          vocab=320, top_k=2, gemma=True, diffusion=True, old_config=()),

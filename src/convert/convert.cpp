@@ -17,6 +17,8 @@
 #include "formats/huggingface/huggingface.h"
 #include "formats/safetensors/safetensors.h"
 #include "models/families.h"
+#include "models/gemma_config.h"
+#include "models/huggingface_names.h"
 
 namespace cohort {
 namespace {
@@ -52,9 +54,10 @@ Expected<void> check_expressible(const ModelConfig& config) {
 }
 
 /// Does the head reuse the embedding? config.json decides; a missing head without it is an error.
-Expected<bool> is_tied(const nlohmann::json& root, const WeightStore& store) {
+Expected<bool> is_tied(const nlohmann::json& root, const ModelConfig& model, const WeightStore& store) {
   JsonObject config(root, "config.json");
-  COHORT_ASSIGN(bool tied, config.get_bool("tie_word_embeddings", false));
+  // The class default of Gemma's configurations is true.
+  COHORT_ASSIGN(bool tied, config.get_bool("tie_word_embeddings", is_gemma(model.architecture)));
   if (!tied && !store.has("output.weight")) {
     return fail(ErrorCode::corrupt,
                 "the folder has no tensor 'lm_head.weight', and config.json does not tie it to the embedding "
@@ -71,6 +74,11 @@ bool is_derived(const std::string& name) {
 Expected<void> check_unused(const WeightStore& store, bool tied, const ConvertOptions& options, ConvertReport& report) {
   std::vector<std::string> left = store.unused();
   std::erase_if(left, [&](const std::string& name) { return is_derived(name) || (tied && name == "lm_head.weight"); });
+  const auto others = std::erase_if(left, is_other_than_text);
+  if (others > 0) {
+    report.notes.push_back(
+        fmt::format("left out {} tensors for images and sound; the file holds the text model", others));
+  }
   if (left.empty()) return {};
   std::string some;
   for (size_t i = 0; i < std::min<size_t>(left.size(), 3); ++i) some += (i == 0 ? "'" : ", '") + left[i] + "'";
@@ -187,7 +195,7 @@ Expected<ConvertReport> convert(const fs::path& folder, const fs::path& output, 
   auto store = make_safetensors_store(weights, config.architecture);
   // Building the program asks for every weight and so checks presence, shapes and types.
   COHORT_TRY(find_family(config.architecture)->build(config, make_rope_tables(config), *store));
-  COHORT_ASSIGN(bool tied, is_tied(files.config(), *store));
+  COHORT_ASSIGN(bool tied, is_tied(files.config(), config, *store));
   COHORT_TRY(check_unused(*store, tied, options, report));
   COHORT_ASSIGN(TensorType type, chosen_type(options, *store));
   Plan plan = convert_detail::make_plan(*store, config, type, tied);
@@ -199,7 +207,7 @@ Expected<ConvertReport> convert(const fs::path& folder, const fs::path& output, 
                                                 metadata, report.notes));
   COHORT_TRY(add_texts(options, metadata));
   COHORT_TRY(add_card(folder, metadata));
-  COHORT_TRY(convert_detail::add_tokenizer_metadata(files, config.vocabulary, options.pre, metadata, report.notes));
+  COHORT_TRY(convert_detail::add_tokenizer_metadata(files, config, options.pre, metadata, report.notes));
   COHORT_TRY(check_room(output, 0));
   COHORT_ASSIGN(auto writer, gguf::Writer::create(output));
   for (const auto& [key, value] : metadata.entries()) COHORT_TRY(writer.metadata().add(key, value));

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "convert/plan.h"
+#include "models/gemma_config.h"
 
 namespace cohort::convert_detail {
 namespace {
@@ -70,6 +71,32 @@ Expected<void> add_rope_scaling(const RopeScaling& scaling, const std::string& p
   return {};
 }
 
+/// A number, or a list with one for each layer where they differ.
+Expected<void> add_kv_heads(const ModelConfig& config, const std::string& arch, gguf::Metadata& out) {
+  const std::string key = arch + "attention.head_count_kv";
+  if (config.sliding.layers.empty()) return out.add(key, gguf::Value(u32(config.kv_heads)));
+  std::vector<int32_t> heads;
+  for (int32_t layer = 0; layer < config.layers; ++layer)
+    heads.push_back(config.slides(layer) ? config.sliding.kv_heads : config.kv_heads);
+  return out.add(key, gguf::Value(std::move(heads)));
+}
+
+/// What only Gemma's files have.
+Expected<void> add_gemma(const ModelConfig& config, const std::string& arch, gguf::Metadata& out) {
+  using gguf::Value;
+  const SlidingAttention& sliding = config.sliding;
+  COHORT_TRY(out.add(arch + "attention.key_length_swa", Value(u32(sliding.head_dim))));
+  COHORT_TRY(out.add(arch + "attention.value_length_swa", Value(u32(sliding.head_dim))));
+  COHORT_TRY(out.add(arch + "attention.sliding_window", Value(u32(sliding.window))));
+  COHORT_TRY(out.add(arch + "attention.sliding_window_pattern", Value(sliding.layers)));
+  COHORT_TRY(out.add(arch + "attention.shared_kv_layers", Value(u32(0))));
+  COHORT_TRY(out.add(arch + "embedding_length_per_layer_input", Value(u32(0))));
+  COHORT_TRY(out.add(arch + "rope.dimension_count_swa", Value(u32(sliding.rotary_dims))));
+  COHORT_TRY(out.add(arch + "rope.freq_base_swa", Value(static_cast<float>(sliding.rope_base))));
+  if (config.logit_softcap > 0) COHORT_TRY(out.add(arch + "final_logit_softcapping", Value(config.logit_softcap)));
+  return {};
+}
+
 }  // namespace
 
 Expected<void> add_model_metadata(const ModelConfig& config, const std::string& name, TensorType type,
@@ -92,12 +119,13 @@ Expected<void> add_model_metadata(const ModelConfig& config, const std::string& 
   int32_t inner = config.inner > 0 ? config.inner : config.expert_inner;
   COHORT_TRY(out.add(arch + "feed_forward_length", Value(u32(inner))));
   COHORT_TRY(out.add(arch + "attention.head_count", Value(u32(config.heads))));
-  COHORT_TRY(out.add(arch + "attention.head_count_kv", Value(u32(config.kv_heads))));
+  COHORT_TRY(add_kv_heads(config, arch, out));
   COHORT_TRY(out.add(arch + "attention.key_length", Value(u32(config.head_dim))));
   COHORT_TRY(out.add(arch + "attention.value_length", Value(u32(config.head_dim))));
   COHORT_TRY(out.add(arch + "attention.layer_norm_rms_epsilon", Value(config.rms_eps)));
   COHORT_TRY(out.add(arch + "rope.dimension_count", Value(u32(config.rotary_dims))));
   COHORT_TRY(out.add(arch + "rope.freq_base", Value(static_cast<float>(config.rope_base))));
+  if (is_gemma(config.architecture)) COHORT_TRY(add_gemma(config, arch, out));
   COHORT_TRY(add_rope_scaling(config.rope_scaling, arch + "rope.scaling.", out, notes));
   if (config.experts > 0) {
     COHORT_TRY(out.add(arch + "expert_count", Value(u32(config.experts))));

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "convert/mixes.h"
+#include "models/gemma_config.h"
 
 namespace cohort::convert_detail {
 namespace {
@@ -48,6 +49,31 @@ PlannedTensor plan_matrix(const Weight& weight, const ModelConfig& config, Tenso
   return tensor;
 }
 
+/// Gemma's files hold gate and up of an expert in one matrix, gate first: `gate` becomes it.
+void join_up(PlannedTensor& gate, const PlannedTensor& up) {
+  constexpr std::string_view kGate = "ffn_gate_exps.weight", kFused = "ffn_gate_up_exps.weight";
+  gate.name.replace(gate.name.size() - kGate.size(), kGate.size(), kFused);
+  gate.shape[1] *= 2;
+  std::vector<const std::byte*> slices;
+  for (size_t e = 0; e < gate.slices.size(); ++e) slices.insert(slices.end(), {gate.slices[e], up.slices[e]});
+  gate.slices = std::move(slices);
+  gate.made.insert(gate.made.end(), up.made.begin(), up.made.end());
+}
+
+void join_gates_and_ups(Plan& plan) {
+  for (PlannedTensor& gate : plan.tensors) {
+    const size_t at = gate.name.find("ffn_gate_exps.");
+    if (at == std::string::npos) continue;
+    const std::string name = gate.name.substr(0, at) + "ffn_up_exps.weight";
+    const auto up = std::ranges::find(plan.tensors, name, &PlannedTensor::name);
+    // Slices of two types cannot lie in one tensor; readers take both layouts.
+    if (up == plan.tensors.end() || up->source_type != gate.source_type) continue;
+    join_up(gate, *up);
+    up->slices.clear();
+  }
+  std::erase_if(plan.tensors, [](const PlannedTensor& tensor) { return tensor.slices.empty(); });
+}
+
 /// Vectors stay f32. They are planned as rows of one value, so that biases can be permuted like the rows they belong
 /// to.
 PlannedTensor plan_vector(const std::string& name, std::span<const float> values, int64_t rotary_head) {
@@ -74,15 +100,19 @@ Plan make_plan(const WeightStore& store, const ModelConfig& config, TensorType t
     if (tied && weight.name == "output") continue;
     plan.tensors.push_back(plan_matrix(weight, config, type, tied, plan));
   }
+  if (is_gemma(config.architecture)) join_gates_and_ups(plan);
   for (const VectorWeight& vector : store.vectors()) {
     plan.tensors.push_back(plan_vector(vector.name, vector.values, rotary_head(vector.name, config)));
   }
-  if (config.rope_scaling.kind == RopeScaling::Kind::llama3) {
-    // GGUF has no keys for Llama 3.1's rule; files carry the divisor of each frequency instead.
-    RopeTable table = make_rope_tables(config).full;
+  if (config.rope_scaling.kind == RopeScaling::Kind::llama3 || config.turning_pairs >= 0) {
+    // GGUF has no keys for Llama 3.1's rule, nor for pairs that stand still; files carry the divisor of each frequency
+    // instead.
+    constexpr float kStandsStill = 1e30F;
+    const RopeTable table = make_rope_tables(config).full;
     for (size_t i = 0; i < table.frequencies.size(); ++i) {
-      double plain = std::pow(config.rope_base, -2.0 * static_cast<double>(i) / config.rotary_dims);
-      plan.rope_factors.push_back(static_cast<float>(plain / table.frequencies[i]));
+      const double plain = std::pow(config.rope_base, -2.0 * static_cast<double>(i) / config.rotary_dims);
+      plan.rope_factors.push_back(table.frequencies[i] > 0 ? static_cast<float>(plain / table.frequencies[i])
+                                                           : kStandsStill);
     }
     plan.tensors.push_back(plan_vector("rope_freqs.weight", plan.rope_factors, 0));
   }

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "convert/token_list.h"
+#include "models/gemma_config.h"
 #include "text/tokenizer/pre_types.h"
 
 namespace cohort::convert_detail {
@@ -43,11 +44,13 @@ Expected<std::vector<int64_t>> ids_in(const json* root, const char* file, const 
   return ids;
 }
 
+constexpr const char* kGemma = "gemma4";  // the name of the tokenizer and of its pre-tokenizer
+
 class Writer {
  public:
-  Writer(const huggingface::Folder& folder, const json& tokenizer, const TokenList& list, gguf::Metadata& out,
-         std::vector<std::string>& notes)
-      : folder_(folder), tokenizer_(tokenizer), list_(list), out_(out), notes_(notes) {}
+  Writer(const huggingface::Folder& folder, const json& tokenizer, const TokenList& list, bool gemma,
+         gguf::Metadata& out, std::vector<std::string>& notes)
+      : folder_(folder), tokenizer_(tokenizer), list_(list), gemma_(gemma), out_(out), notes_(notes) {}
 
   Expected<void> write(const std::string& pre) {
     COHORT_TRY(write_model(pre));
@@ -60,8 +63,10 @@ class Writer {
 
  private:
   Expected<void> write_model(const std::string& pre) {
-    COHORT_TRY(out_.add("tokenizer.ggml.model", Value(std::string(list_.byte_level ? "gpt2" : "llama"))));
+    const char* model = list_.byte_level ? "gpt2" : gemma_ ? kGemma : "llama";
+    COHORT_TRY(out_.add("tokenizer.ggml.model", Value(std::string(model))));
     std::string name = pre;
+    if (name.empty() && !list_.byte_level && gemma_) name = kGemma;
     if (name.empty() && list_.byte_level) {
       COHORT_ASSIGN(name, recognise_pre(tokenizer_));
     }
@@ -77,7 +82,8 @@ class Writer {
     std::vector<int32_t> kinds;
     for (TokenKind kind : list_.kinds) kinds.push_back(static_cast<int32_t>(kind));
     COHORT_TRY(out_.add("tokenizer.ggml.token_type", Value(std::move(kinds))));
-    if (!list_.byte_level) return out_.add("tokenizer.ggml.scores", Value(merge_scores(list_)));
+    // Gemma's pieces are merged in the order of the merges, as byte-level ones are; SentencePiece's by their scores.
+    if (!list_.byte_level && !gemma_) return out_.add("tokenizer.ggml.scores", Value(merge_scores(list_)));
     gguf::StringArray merges;
     for (const auto& [left, right] : list_.merges) {
       // One space divides the two, so that tokens with spaces cannot be written (the byte alphabet has none).
@@ -204,6 +210,7 @@ class Writer {
   const huggingface::Folder& folder_;
   const json& tokenizer_;
   const TokenList& list_;
+  bool gemma_;
   gguf::Metadata& out_;
   std::vector<std::string>& notes_;
   std::optional<int64_t> bos_, eos_;
@@ -211,11 +218,11 @@ class Writer {
 
 }  // namespace
 
-Expected<void> add_tokenizer_metadata(const huggingface::Folder& folder, int64_t vocabulary, const std::string& pre,
-                                      gguf::Metadata& out, std::vector<std::string>& notes) {
+Expected<void> add_tokenizer_metadata(const huggingface::Folder& folder, const ModelConfig& config,
+                                      const std::string& pre, gguf::Metadata& out, std::vector<std::string>& notes) {
   COHORT_ASSIGN(json tokenizer, folder.tokenizer());
-  COHORT_ASSIGN(TokenList list, read_token_list(tokenizer, vocabulary));
-  return Writer(folder, tokenizer, list, out, notes).write(pre);
+  COHORT_ASSIGN(TokenList list, read_token_list(tokenizer, config.vocabulary));
+  return Writer(folder, tokenizer, list, is_gemma(config.architecture), out, notes).write(pre);
 }
 
 }  // namespace cohort::convert_detail

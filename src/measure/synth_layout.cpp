@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "measure/synth.h"
+#include "models/gemma_config.h"
 
 namespace cohort {
 namespace {
@@ -162,85 +163,130 @@ Expected<SynthModel> plain_model(const ModelConfig& c, std::string_view name, bo
   return model;
 }
 
-/// Gemma 4 26B-A4B and DiffusionGemma 26B-A4B: 5 sliding layers, then a full one.
-Expected<SynthModel> gemma4_model(bool diffusion, int32_t layers) {
-  constexpr int64_t kHidden = 2816, kInner = 2112, kExperts = 128, kExpertInner = 704, kHeads = 16,
-                    kVocabulary = 262144;
-  const auto full = [](int32_t layer) { return layer % 6 == 5; };
+/// Gemma 4, and DiffusionGemma with the tensors that it adds.
+Expected<SynthModel> gemma_model(const ModelConfig& c, std::string_view name) {
+  const bool diffusion = c.architecture == "diffusion-gemma";
   SynthModel model;
-  model.architecture = diffusion ? "diffusion-gemma" : "gemma4";
-  model.layers = layers;
+  model.architecture = c.architecture;
+  model.layers = c.layers;
   model.tied = true;
-  COHORT_TRY(add_general(model, diffusion ? "diffusiongemma-26b-a4b" : "gemma4-26b-a4b"));
+  COHORT_TRY(add_general(model, name));
   Keys keys{model.metadata, model.architecture};
   std::vector<int32_t> kv_heads;
-  std::vector<bool> sliding;
-  for (int32_t layer = 0; layer < layers; ++layer) {
-    kv_heads.push_back(full(layer) ? 2 : 8);
-    sliding.push_back(!full(layer));
+  for (int32_t layer = 0; layer < c.layers; ++layer)
+    kv_heads.push_back(c.slides(layer) ? c.sliding.kv_heads : c.kv_heads);
+  COHORT_TRY(keys.number("block_count", c.layers));
+  COHORT_TRY(keys.number("context_length", c.context));
+  COHORT_TRY(keys.number("embedding_length", c.hidden));
+  COHORT_TRY(keys.number("embedding_length_per_layer_input", 0));
+  COHORT_TRY(keys.number("feed_forward_length", c.inner));
+  if (c.experts > 0) {
+    COHORT_TRY(keys.number("expert_count", c.experts));
+    COHORT_TRY(keys.number("expert_used_count", c.top_k));
+    COHORT_TRY(keys.number("expert_feed_forward_length", c.expert_inner));
   }
-  COHORT_TRY(keys.number("block_count", layers));
-  COHORT_TRY(keys.number("context_length", 262144));
-  COHORT_TRY(keys.number("embedding_length", kHidden));
-  COHORT_TRY(keys.number("feed_forward_length", kInner));
-  COHORT_TRY(keys.number("expert_count", kExperts));
-  COHORT_TRY(keys.number("expert_used_count", 8));
-  COHORT_TRY(keys.number("expert_feed_forward_length", kExpertInner));
-  COHORT_TRY(keys.number("attention.head_count", kHeads));
+  COHORT_TRY(keys.number("attention.head_count", c.heads));
   COHORT_TRY(keys.add("attention.head_count_kv", Value(std::move(kv_heads))));
-  COHORT_TRY(keys.number("attention.key_length", 512));
-  COHORT_TRY(keys.number("attention.value_length", 512));
-  COHORT_TRY(keys.number("attention.key_length_swa", 256));
-  COHORT_TRY(keys.number("attention.value_length_swa", 256));
-  COHORT_TRY(keys.number("attention.sliding_window", 1024));
-  COHORT_TRY(keys.add("attention.sliding_window_pattern", Value(std::move(sliding))));
-  COHORT_TRY(keys.real("attention.layer_norm_rms_epsilon", 1e-6));
-  COHORT_TRY(keys.real("rope.freq_base", 1e6));
-  COHORT_TRY(keys.real("rope.freq_base_swa", 1e4));
-  COHORT_TRY(keys.number("rope.dimension_count", 512));
-  COHORT_TRY(keys.number("rope.dimension_count_swa", 256));
-  COHORT_TRY(keys.real("final_logit_softcapping", 30));
+  COHORT_TRY(keys.number("attention.shared_kv_layers", 0));
+  COHORT_TRY(keys.number("attention.key_length", c.head_dim));
+  COHORT_TRY(keys.number("attention.value_length", c.head_dim));
+  COHORT_TRY(keys.number("attention.key_length_swa", c.sliding.head_dim));
+  COHORT_TRY(keys.number("attention.value_length_swa", c.sliding.head_dim));
+  COHORT_TRY(keys.number("attention.sliding_window", c.sliding.window));
+  COHORT_TRY(keys.add("attention.sliding_window_pattern", Value(c.sliding.layers)));
+  COHORT_TRY(keys.real("attention.layer_norm_rms_epsilon", c.rms_eps));
+  COHORT_TRY(keys.real("rope.freq_base", c.rope_base));
+  COHORT_TRY(keys.real("rope.freq_base_swa", c.sliding.rope_base));
+  COHORT_TRY(keys.number("rope.dimension_count", c.rotary_dims));
+  COHORT_TRY(keys.number("rope.dimension_count_swa", c.sliding.rotary_dims));
+  if (c.logit_softcap > 0) COHORT_TRY(keys.real("final_logit_softcapping", c.logit_softcap));
+  COHORT_TRY(keys.number("vocab_size", c.vocabulary));
   if (diffusion) COHORT_TRY(model.metadata.add("diffusion.canvas_length", Value(uint32_t{256})));
-  COHORT_TRY(add_tokenizer(model.metadata, "qwen2", kVocabulary));
+  COHORT_TRY(add_tokenizer(model.metadata, "qwen2", c.vocabulary));
 
   TensorList t{model.tensors};
-  t.matrix("token_embd", {kHidden, kVocabulary}, TensorRole::embedding);
-  SynthTensor divisors{"rope_freqs.weight", {256}, TensorRole::vector};
-  for (int i = 0; i < 256; ++i) divisors.values.push_back(i < 64 ? 1.0F : 1e30F);
+  const int64_t hidden = c.hidden;
+  t.matrix("token_embd", {hidden, c.vocabulary}, TensorRole::embedding);
+  SynthTensor divisors{"rope_freqs.weight", {c.rotary_dims / 2}, TensorRole::vector};
+  for (int32_t i = 0; i < c.rotary_dims / 2; ++i)
+    divisors.values.push_back(c.turning_pairs < 0 || i < c.turning_pairs ? 1.0F : 1e30F);
   model.tensors.push_back(std::move(divisors));
-  for (t.layer = 0; t.layer < layers; ++t.layer) {
-    const int64_t head_dim = full(t.layer) ? 512 : 256, kv = (full(t.layer) ? 2 : 8) * head_dim;
-    t.norm("attn_norm", kHidden);
-    t.matrix("attn_q", {kHidden, kHeads * head_dim}, TensorRole::attention);
-    t.matrix("attn_k", {kHidden, kv}, TensorRole::attention);
-    if (!full(t.layer)) t.matrix("attn_v", {kHidden, kv}, TensorRole::attention_v);
+  for (t.layer = 0; t.layer < c.layers; ++t.layer) {
+    const bool slides = c.slides(t.layer);
+    const int64_t head_dim = slides ? c.sliding.head_dim : c.head_dim;
+    const int64_t q = c.heads * head_dim, kv = (slides ? c.sliding.kv_heads : c.kv_heads) * head_dim;
+    t.norm("attn_norm", hidden);
+    t.matrix("attn_q", {hidden, q}, TensorRole::attention);
+    t.matrix("attn_k", {hidden, kv}, TensorRole::attention);
+    if (slides || !c.keys_as_values) t.matrix("attn_v", {hidden, kv}, TensorRole::attention_v);
     t.norm("attn_q_norm", head_dim);
     t.norm("attn_k_norm", head_dim);
-    t.matrix("attn_output", {kHeads * head_dim, kHidden}, TensorRole::attention);
-    for (const char* norm :
-         {"post_attention_norm", "ffn_norm", "post_ffw_norm", "post_ffw_norm_1", "pre_ffw_norm_2", "post_ffw_norm_2"}) {
-      t.norm(norm, kHidden);
+    t.matrix("attn_output", {q, hidden}, TensorRole::attention);
+    for (const char* norm : {"post_attention_norm", "ffn_norm", "post_ffw_norm"}) t.norm(norm, hidden);
+    t.matrix("ffn_gate", {hidden, c.inner}, TensorRole::feed_forward);
+    t.matrix("ffn_up", {hidden, c.inner}, TensorRole::feed_forward);
+    t.matrix("ffn_down", {c.inner, hidden}, TensorRole::feed_forward_down);
+    if (c.experts > 0) {
+      for (const char* norm : {"post_ffw_norm_1", "pre_ffw_norm_2", "post_ffw_norm_2"}) t.norm(norm, hidden);
+      t.matrix("ffn_gate_inp", {hidden, c.experts}, TensorRole::router);
+      t.add("ffn_gate_inp.scale", {hidden}, TensorRole::vector);
+      t.matrix("ffn_gate_up_exps", {hidden, 2 * c.expert_inner, c.experts}, TensorRole::feed_forward);
+      t.matrix("ffn_down_exps", {c.expert_inner, hidden, c.experts}, TensorRole::feed_forward_down);
+      t.add("ffn_down_exps.scale", {c.experts}, TensorRole::vector);
     }
-    t.matrix("ffn_gate", {kHidden, kInner}, TensorRole::feed_forward);
-    t.matrix("ffn_up", {kHidden, kInner}, TensorRole::feed_forward);
-    t.matrix("ffn_down", {kInner, kHidden}, TensorRole::feed_forward_down);
-    t.matrix("ffn_gate_inp", {kHidden, kExperts}, TensorRole::router);
-    t.add("ffn_gate_inp.scale", {kHidden}, TensorRole::vector);
-    t.matrix("ffn_gate_up_exps", {kHidden, 2 * kExpertInner, kExperts}, TensorRole::feed_forward);
-    t.matrix("ffn_down_exps", {kExpertInner, kHidden, kExperts}, TensorRole::feed_forward_down);
-    t.add("ffn_down_exps.scale", {kExperts}, TensorRole::vector);
     t.add("layer_output_scale.weight", {1}, TensorRole::vector, 1.0F);
     if (diffusion) t.add("enc_layer_output_scale.weight", {1}, TensorRole::vector, 1.0F);
   }
   t.layer = -1;
-  t.norm("output_norm", kHidden);
+  t.norm("output_norm", hidden);
   if (diffusion) {
-    t.norm("self_cond_pre_norm", kHidden);
-    t.matrix("self_cond_gate", {kHidden, kInner}, TensorRole::feed_forward);
-    t.matrix("self_cond_up", {kHidden, kInner}, TensorRole::feed_forward);
-    t.matrix("self_cond_down", {kInner, kHidden}, TensorRole::feed_forward_down);
+    t.norm("self_cond_pre_norm", hidden);
+    t.matrix("self_cond_gate", {hidden, c.inner}, TensorRole::feed_forward);
+    t.matrix("self_cond_up", {hidden, c.inner}, TensorRole::feed_forward);
+    t.matrix("self_cond_down", {c.inner, hidden}, TensorRole::feed_forward_down);
   }
   return model;
+}
+
+/// Five sliding layers, then a full one.
+std::vector<bool> gemma_pattern(int32_t layers) {
+  constexpr int32_t kPeriod = 6;
+  std::vector<bool> sliding;
+  for (int32_t layer = 0; layer < layers; ++layer) sliding.push_back(layer % kPeriod != kPeriod - 1);
+  return sliding;
+}
+
+struct GemmaPreset {
+  std::string_view name, architecture;
+  int32_t layers, hidden, heads, kv_heads, sliding_kv_heads, vocabulary, inner, expert_inner, experts;
+};
+/// The small one has heads of the same sizes, and widths that like the large one's are no whole number of 256.
+constexpr std::array kGemmaPresets = {
+    GemmaPreset{"gemma4-26b-a4b", "gemma4", 30, 2816, 16, 2, 8, 262144, 2112, 704, 128},
+    GemmaPreset{"gemma4-mini", "gemma4", 12, 1024, 4, 1, 2, 32000, 832, 448, 64},
+    GemmaPreset{"diffusiongemma-26b-a4b", "diffusion-gemma", 30, 2816, 16, 2, 8, 262144, 2112, 704, 128},
+};
+
+ModelConfig gemma_config(const GemmaPreset& p, int32_t layers) {
+  ModelConfig c;
+  c.architecture = p.architecture;
+  c.layers = layers > 0 ? layers : p.layers;
+  c.hidden = p.hidden;
+  c.heads = p.heads;
+  c.kv_heads = p.kv_heads;
+  c.head_dim = c.rotary_dims = 512;
+  c.turning_pairs = 64;
+  c.rope_base = 1e6;
+  c.sliding = {gemma_pattern(c.layers), 1024, p.sliding_kv_heads, 256, 256, 1e4};
+  c.keys_as_values = true;
+  c.logit_softcap = 30;
+  c.vocabulary = p.vocabulary;
+  c.context = 262144;
+  c.inner = p.inner;
+  c.expert_inner = p.expert_inner;
+  c.experts = p.experts;
+  c.top_k = 8;
+  return c;
 }
 
 struct Preset {
@@ -256,16 +302,14 @@ constexpr std::array kPresets = {
     Preset{"llama-3.2-1b", "llama", 16, 2048, 32, 8, 64, 128256, 131072, 8192, 0, 0, 0, 5e5, true},
     Preset{"llama-3.1-8b", "llama", 32, 4096, 32, 8, 128, 128256, 131072, 14336, 0, 0, 0, 5e5, false},
 };
-constexpr std::string_view kGemma = "gemma4-26b-a4b", kDiffusion = "diffusiongemma-26b-a4b";
-constexpr int32_t kGemmaLayers = 30;
 
 }  // namespace
 
 std::vector<std::string_view> synth_config_names() {
   std::vector<std::string_view> names;
-  names.reserve(std::size(kPresets) + 2);
+  names.reserve(std::size(kPresets) + std::size(kGemmaPresets));
   for (const Preset& preset : kPresets) names.push_back(preset.name);
-  names.insert(names.end(), {kGemma, kDiffusion});
+  for (const GemmaPreset& preset : kGemmaPresets) names.push_back(preset.name);
   return names;
 }
 
@@ -273,8 +317,8 @@ Expected<SynthModel> synth_model(const std::string& config, int32_t layers) {
   if (layers < 0 || layers > 10000) {
     return fail(ErrorCode::invalid_argument, "{} layers: expected 1 to 10000, or 0 for the model's own number", layers);
   }
-  if (config == kGemma || config == kDiffusion) {
-    return gemma4_model(config == kDiffusion, layers > 0 ? layers : kGemmaLayers);
+  for (const GemmaPreset& preset : kGemmaPresets) {
+    if (config == preset.name) return gemma_model(gemma_config(preset, layers), preset.name);
   }
   for (const Preset& p : kPresets) {
     if (config != p.name) continue;
@@ -300,6 +344,17 @@ Expected<SynthModel> synth_model(const std::string& config, int32_t layers) {
   }
   COHORT_ASSIGN(const nlohmann::json json, read_json_file(config, size_t{16} << 20));
   COHORT_ASSIGN(ModelConfig c, config_from_huggingface(json));
+  if (is_gemma(c.architecture)) {
+    if (layers > 0) {
+      // More layers than the file has repeat its pattern.
+      const std::vector<bool> pattern = c.sliding.layers;
+      c.layers = layers;
+      c.sliding.layers.clear();
+      for (int32_t layer = 0; layer < layers; ++layer)
+        c.sliding.layers.push_back(pattern[static_cast<size_t>(layer) % pattern.size()]);
+    }
+    return gemma_model(c, c.name.empty() ? c.architecture : c.name);
+  }
   if (layers > 0) c.layers = layers;
   COHORT_ASSIGN(const bool tied, JsonObject(json, config).get_bool("tie_word_embeddings", false));
   return plain_model(c, c.name.empty() ? c.architecture : c.name, tied);
