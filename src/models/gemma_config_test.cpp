@@ -138,9 +138,12 @@ Expected<ModelConfig> gguf_with(const std::string& key, const std::optional<gguf
   EXPECT_TRUE(file);
   gguf::Metadata out;
   for (const gguf::Metadata::Entry& entry : file->metadata().entries()) {
-    if (entry.first != "gemma4." + key) EXPECT_TRUE(out.add(entry.first, entry.second));
+    if (entry.first == "gemma4." + key) continue;
+    EXPECT_TRUE(out.add(entry.first, entry.second));
   }
-  if (value) EXPECT_TRUE(out.add("gemma4." + key, *value));
+  if (value) {
+    EXPECT_TRUE(out.add("gemma4." + key, *value));
+  }
   return config_from_gguf(out);
 }
 

@@ -1,9 +1,12 @@
 #include "models/model.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/log.h"
 #include "base/result.h"
 #include "models/families.h"
+#include "models/huggingface_names.h"
 
 namespace cohort {
 namespace {
@@ -60,6 +63,9 @@ Expected<std::unique_ptr<Model>> Model::load(const std::filesystem::path& path, 
   model->rope_.sliding.fill(model->context_);
   const Family* family = find_family(model->config_.architecture);
   COHORT_ASSIGN(model->program_, family->build(model->config_, model->rope_, *model->store_));
+  const std::vector<std::string> unused = model->store_->unused();
+  if (const auto others = std::ranges::count_if(unused, is_other_than_text); others > 0)
+    log::info("{}: {} tensors for images and sound are not used; this is the text model", path.string(), others);
   return model;
 }
 
