@@ -36,6 +36,7 @@ NAMES = (
     "llama_tied",
     "mixtral",
     "gemma4",
+    "gemma4_deep",
     "diffusion_gemma",
 )
 ARCH = {
@@ -230,9 +231,18 @@ def add_config(writer, config, arch):
             writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
 
 
+def full_heads(config):
+    """KV heads and head_dim of Gemma's full layers: keys of their own, or an entry of the table that is newer."""
+    if "per_layer_config" in config:
+        full = config["per_layer_config"][str(config["layer_types"].index("full_attention"))]
+    else:
+        full = {"num_key_value_heads": config["num_global_key_value_heads"], "head_dim": config["global_head_dim"]}
+    return full.get("num_key_value_heads") or config["num_key_value_heads"], full["head_dim"]
+
+
 def add_gemma(writer, config):
     sliding = [t == "sliding_attention" for t in config["layer_types"]]
-    full_kv, full_dim = config["num_global_key_value_heads"], config["global_head_dim"]
+    full_kv, full_dim = full_heads(config)
     writer.add_head_count_kv([config["num_key_value_heads"] if s else full_kv for s in sliding])
     writer.add_key_length(full_dim)
     writer.add_value_length(full_dim)
@@ -247,15 +257,16 @@ def add_gemma(writer, config):
     writer.add_rope_freq_base(config["rope_parameters"]["full_attention"]["rope_theta"])
     writer.add_rope_freq_base_swa(config["rope_parameters"]["sliding_attention"]["rope_theta"])
     writer.add_final_logit_softcapping(config["final_logit_softcapping"])
-    writer.add_expert_count(config["num_experts"])
-    writer.add_expert_used_count(config["top_k_experts"])
-    writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    if config.get("enable_moe_block", True):
+        writer.add_expert_count(config["num_experts"])
+        writer.add_expert_used_count(config["top_k_experts"])
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
 
 
 def rope_divisors(config, arch):
     """rope_freqs.weight, or None where the frequencies are plain."""
     if "gemma" in arch:
-        pairs = config["global_head_dim"] // 2
+        pairs = full_heads(config)[1] // 2
         turning = int(pairs * config["rope_parameters"]["full_attention"]["partial_rotary_factor"])
         return np.array([1.0] * turning + [1e30] * (pairs - turning), np.float32)
     theta, scaling = rope_of(config)

@@ -101,7 +101,8 @@ INSTANTIATE_TEST_SUITE_P(All, ConvertGolden,
                                            Pair{"llama_tied", "llama_tied-f32.gguf", TensorType::f32},
                                            Pair{"mixtral", "mixtral-bf16.gguf", TensorType::bf16},
                                            Pair{"mixtral_fused", "mixtral-bf16.gguf", TensorType::bf16},
-                                           Pair{"gemma4", "gemma4-bf16.gguf", TensorType::bf16}),
+                                           Pair{"gemma4", "gemma4-bf16.gguf", TensorType::bf16},
+                                           Pair{"gemma4_deep", "gemma4_deep-bf16.gguf", TensorType::bf16}),
                          [](const auto& info) { return std::string(info.param.folder); });
 
 /// Scores only have to put merges into the same order.
