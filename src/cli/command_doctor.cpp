@@ -4,11 +4,14 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/failure.h"
 #include "cli/values.h"
 #include "engine/limits.h"
+#include "kernels/cuda/backend.h"
 #include "measure/machine.h"
 
 namespace cohort::cli {
@@ -19,12 +22,70 @@ struct Arguments {
   bool json = false;
 };
 
+/// The CUDA devices of this machine, each as it describes itself or with the reason why it cannot be used.
+struct Devices {
+  struct Device {
+    std::string description;
+    bool usable = false;
+  };
+  std::vector<Device> list;
+  std::string none;  // why there is none at all
+};
+
+Devices find_devices() {
+  Devices found;
+  constexpr int kMost = 64;
+  for (int i = 0; i < kMost; ++i) {
+    const auto device = describe_cuda_device(i);
+    if (device) {
+      found.list.push_back({*device, true});
+      continue;
+    }
+    const Error& error = device.error();
+    if (error.code == ErrorCode::invalid_argument) break;  // no device of this number
+    // What is said of the first one may be about the driver or the build, and then it is said of every one.
+    if (i == 0 && error.message.rfind("device 0", 0) != 0) {
+      found.none = error.message;
+      break;
+    }
+    found.list.push_back({error.message, false});
+  }
+  return found;
+}
+
+std::string to_text(const Devices& devices) {
+  if (!devices.none.empty()) return fmt::format("CUDA devices       none: {}\n", devices.none);
+  std::string text;
+  for (size_t i = 0; i < devices.list.size(); ++i) {
+    const auto& [description, usable] = devices.list[i];
+    text += fmt::format("CUDA device {:<6} {}{}\n", i, description,
+                        usable && i == 0 ? "; will be used for models that it can run (--device changes it)" : "");
+  }
+  return text;
+}
+
+nlohmann::ordered_json to_json(const Devices& devices) {
+  auto list = nlohmann::ordered_json::array();
+  for (const auto& [description, usable] : devices.list) {
+    list.push_back({{"description", description}, {"usable", usable}});
+  }
+  return list;
+}
+
 int run(const Arguments& arguments) {
   const auto topology = read_topology();
   if (!topology) return failed("doctor", topology.error());
   const auto probes = probe_machine(arguments.threads == 0 ? topology->allowed : arguments.threads, arguments.repeats);
   if (!probes) return failed("doctor", probes.error());
-  fmt::print("{}", arguments.json ? to_json(*topology, *probes).dump(2) + "\n" : to_text(*topology, *probes));
+  const Devices devices = find_devices();
+  if (arguments.json) {
+    auto json = cohort::to_json(*topology, *probes);
+    json["cuda_devices"] = to_json(devices);
+    if (!devices.none.empty()) json["cuda_devices_none"] = devices.none;
+    fmt::print("{}\n", json.dump(2));
+  } else {
+    fmt::print("{}{}", cohort::to_text(*topology, *probes), to_text(devices));
+  }
   return 0;
 }
 
@@ -32,7 +93,7 @@ int run(const Arguments& arguments) {
 
 void add_doctor_command(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("doctor", "Measure this machine and say what will be used");
+  CLI::App* command = app.add_subcommand("doctor", "Measure this machine, list its CUDA devices and say what will be used");
   command->add_option("-t,--threads", arguments->threads, "Threads to measure with (0: all that may be used)")
       ->check(whole_number(0, kMaxThreads));
   command->add_option("--repeats", arguments->repeats, "Repeats of each measurement, of which the median counts")

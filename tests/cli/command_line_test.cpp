@@ -1,6 +1,8 @@
 // What the command line refuses, and how: exit codes and messages that name the flag, the value and the limits.
 #include <unistd.h>
 
+#include <nlohmann/json.hpp>
+
 #include "base/test_folder.h"
 #include "program.h"
 
@@ -199,6 +201,18 @@ TEST(CommandLine, EveryFlagOfTheServerHasItsVariable) {
        {"ALIAS", "CORS_ORIGIN", "ALLOWED_HOST", "QUEUE", "HTTP_THREADS", "MAX_BODY_MIB", "PREFILL_STALL_MS",
         "PRIORITY_AGING_S", "NO_PREFIX_CACHE", "NO_BATCHING", "BACKEND", "ACTIVATIONS", "API_KEY", "HOST", "PORT"})
     EXPECT_TRUE(says(help, std::string("(Env:COHORT_") + name + ")")) << name;
+}
+
+TEST(CommandLine, DoctorSaysWhichDevicesThereAreOrWhyNone) {
+  const Result json = run({"doctor", "--repeats", "1", "-t", "1", "--json"});
+  ASSERT_EQ(json.code, 0) << json.err;
+  const auto report = nlohmann::json::parse(json.out);
+  const auto& devices = report.at("cuda_devices");
+  EXPECT_EQ(devices.empty(), report.contains("cuda_devices_none"));
+  const std::string expected = devices.empty() ? report["cuda_devices_none"] : devices[0].at("description");
+  EXPECT_GT(expected.size(), 10U);
+  EXPECT_TRUE(says(run({"doctor", "--repeats", "1", "-t", "1"}).out,
+                   devices.empty() ? "CUDA devices       none: " : "CUDA device 0 "));
 }
 
 TEST(CommandLine, KvPositionsInWholePages) {
