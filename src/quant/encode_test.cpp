@@ -70,8 +70,8 @@ constexpr Quality qualities[] = {
     {"iq4_xs", 0.07427, 0x9c52c845d0ce6a78}, {"nvfp4", 0.09566, 0xe2ee181d3aac4e5a},
     {"iq2_xxs", 0.34, 0x341dc6e9c4eb4e74},   {"iq2_xs", 0.295, 0xb3b8d3b2cfb7c3f9},
     {"iq2_s", 0.25588, 0x3ee294cdf26133c4},  {"iq3_xxs", 0.20846, 0x661d63aedae53257},
-    {"iq3_s", 0.15943, 0xc4ecd40d3644dc14},  {"iq1_s", 0.455, 0x1176303a06d744f8},
-    {"iq1_m", 0.57852, 0x274cdeab0ebc8c8a},
+    {"iq3_s", 0.15943, 0xc4ecd40d3644dc14},  {"iq1_s", 0.47, 0xaaa27dac02842c6c},
+    {"iq1_m", 0.57852, 0xc64abedf90edf531},
 };
 
 TEST(encode, searches_reach_their_quality_everywhere_alike) {

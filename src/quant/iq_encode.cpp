@@ -30,7 +30,7 @@ GridFormat<8, 3> iq2_format(const Book8& book, int part_size) {
 
 GridFormat<8, 3> iq1_format(bool shift_per_part, int part_size) {
   static const Book8 book(iq1s_grid, 2048, iq1_bytes);
-  return {book, 2, shift_per_part, {{-7, 1, 9}, {-9, -1, 7}}, part_size, 7, 0.125f, false, iq1_ladder};
+  return {book, 2, shift_per_part, {{-7, 1, 9}, {-9, -1, 7}}, part_size, 7, 0.125f, true, iq1_ladder};
 }
 
 /// Magnitudes of 256 values and the signs of each group of 8.
@@ -61,7 +61,7 @@ void split_signs(const float* x, const float* w, bool even, Signed& out) {
 }
 
 /// With importance, that alone: to count large values more, as error_weights() does, makes perplexity and divergence
-/// of two bits larger (docs/perf/quantise.md).
+/// of one and two bits larger (docs/perf/quantise.md).
 void importance_weights(const float* x, const float* importance, int n, float* weights) {
   error_weights(x, importance, n, weights);
   const float largest = importance == nullptr ? 0.0f : *std::max_element(importance, importance + n);
@@ -172,7 +172,7 @@ void encode_iq3_s(const float* x, const float* importance, uint8_t* block) {
 void encode_iq1_s(const float* x, const float* importance, uint8_t* block) {
   static const GridFormat<8, 3> format = iq1_format(true, 32);
   float weights[256];
-  error_weights(x, importance, 256, weights);
+  importance_weights(x, importance, 256, weights);
   GridBlock found;
   GridSearch<8, 3>(format, x, weights).run(found);
   store_u16(block, found.d);
@@ -189,7 +189,7 @@ void encode_iq1_s(const float* x, const float* importance, uint8_t* block) {
 void encode_iq1_m(const float* x, const float* importance, uint8_t* block) {
   static const GridFormat<8, 3> format = iq1_format(false, 16);
   float weights[256];
-  error_weights(x, importance, 256, weights);
+  importance_weights(x, importance, 256, weights);
   GridBlock found;
   GridSearch<8, 3>(format, x, weights).run(found);
   for (int g = 0; g < 32; g += 2) {

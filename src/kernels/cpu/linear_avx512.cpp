@@ -218,12 +218,7 @@ constexpr LinearKernels make_kernels() {
 
 }  // namespace
 
-constinit const TileKernel kAvx512PlainTiles[kWideLayouts] = {
-    tile_all<Nibbles, One<kNeg8>>,   tile_all<Nibbles, OneMin>,
-    tile_all<FiveBits, One<kNeg16>>, tile_all<FiveBits, OneMin>,
-    tile_all<Bytes, One<kNeg128>>,   tile_all<Nibbles, KMin>,
-    tile_all<FiveBits, KMin>,        tile_all<SixBits, KSixteen<kNeg32Low, kNeg32High>>,
-    tile_all<Bytes, Affine>};
+constinit const std::array<TileKernel, kWideLayouts> kAvx512PlainTiles = wide_tiles();
 
 constinit const LinearKernels kAvx512Kernels = make_kernels();
 

@@ -8,9 +8,11 @@
 // ports.
 #pragma once
 
+#include <array>
 #include <utility>
 
 #include "kernels/cpu/linear_avx512_impl.h"
+#include "kernels/cpu/linear_lowbit.h"
 #include "kernels/cpu/tile_prefetch.h"
 
 namespace cohort::cpu {
@@ -245,6 +247,17 @@ void tile_all(const TileCall& call) {
   } else {
     run(std::make_integer_sequence<int, kChunkRows>());
   }
+}
+
+/// Tiles of the formats of four and more bits, in the order of their layouts. A template, so that only files that ask
+/// for them make them, each with its own instructions.
+template <class = void>
+constexpr std::array<TileKernel, kWideLayouts> wide_tiles() {
+  return {tile_all<Nibbles, One<kNeg8>>,   tile_all<Nibbles, OneMin>,
+          tile_all<FiveBits, One<kNeg16>>, tile_all<FiveBits, OneMin>,
+          tile_all<Bytes, One<kNeg128>>,   tile_all<Nibbles, KMin>,
+          tile_all<FiveBits, KMin>,        tile_all<SixBits, KSixteen<kNeg32Low, kNeg32High>>,
+          tile_all<Bytes, Affine>};
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The tables of tile kernels that files of their own hold: low-bit types and code books (layout_lowbit.h).
 #pragma once
 
+#include <array>
 #include <utility>
 
 #include "kernels/cpu/kernels.h"
@@ -12,7 +13,7 @@ using TileKernel = void (*)(const TileCall& call);
 /// By layout, those before kFirstLowbit. GFNI decodes nibbles with fewer instructions (has_avx512_vbmi()); processors
 /// without it take the plain ones.
 inline constexpr int kWideLayouts = kFirstLowbit;
-extern const TileKernel kAvx512PlainTiles[kWideLayouts], kAvx512GfniTiles[kWideLayouts];
+extern const std::array<TileKernel, kWideLayouts> kAvx512PlainTiles, kAvx512GfniTiles;
 /// By layout, from kFirstLowbit on.
 extern const TileKernel kAvx512LowbitTiles[kLowbitLayouts], kAvx2LowbitTiles[kLowbitLayouts];
 extern const TileKernel kNeonLowbitTiles[kLowbitLayouts];
