@@ -61,7 +61,8 @@ std::string details(const Action& action) {
           [](const op::Add&) { return std::string("residual"); },
           [](const op::Gate& o) { return std::string(activation_name(o.activation)); },
           [](const op::Route& o) {
-            return fmt::format("{}, top {}{}", weight_text(*o.router), o.top_k, o.renormalise ? ", renormalised" : "");
+            return fmt::format("{}, top {}{}{}", weight_text(*o.router), o.top_k, o.renormalise ? ", renormalised" : "",
+                               o.per_expert_scale != nullptr ? ", times " + o.per_expert_scale->name : "");
           },
           [](const op::Experts& o) {
             return fmt::format("{}; {}; {}; {}", weight_text(*o.gate), weight_text(*o.up), weight_text(*o.down),

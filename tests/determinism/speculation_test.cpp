@@ -207,5 +207,36 @@ TEST(SpeculationOptions, RefusesWhatCannotBeADraft) {
   }
 }
 
+/// Layers that see 8 positions beside layers that see all: guesses of the model itself, which are right, and windows
+/// that reach over the edge of what a layer sees.
+TEST(SpeculationGemma, WindowsNeverChangeABit) {
+  EngineOptions o = options();
+  o.model = fs::path(COHORT_SOURCE_DIR) / "tests/golden/gguf/gemma4-bf16.gguf";
+  std::vector<SequenceRequest> asked;
+  for (int32_t i = 0; i < 4; ++i) {
+    SequenceRequest r;
+    for (int32_t k = 0; k < 3 + 11 * i; ++k) r.prompt.push_back(5 + (i * 97 + k * 31) % 300);
+    r.max_tokens = 30 + i;
+    r.sampling.temperature = i % 2 == 0 ? 0.0F : 0.8F;
+    r.sampling.seed = 5 + static_cast<uint64_t>(i);
+    asked.push_back(std::move(r));
+  }
+  for (const char* kv_type : {"f16", "q8_0"}) {
+    SCOPED_TRACE(kv_type);
+    o.draft = "off";
+    o.kv_type = kv_type;
+    const Outcome plain = run(o, asked);
+    o.draft = o.model.string();
+    for (const int32_t tokens : {1, 4, 7}) {
+      SCOPED_TRACE(tokens);
+      o.draft_tokens = tokens;
+      const Outcome guessed = run(o, asked);
+      EXPECT_TRUE(guessed.streams == plain.streams);
+      EXPECT_GT(guessed.right, 0);
+      EXPECT_LT(guessed.steps, plain.steps);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cohort

@@ -196,8 +196,18 @@ std::vector<float> Importance::means(int64_t expert) const {
 }
 
 const Importance* ImportanceMatrix::find(std::string_view name) const {
-  const auto found = entries.find(std::string(name));
-  return found == entries.end() ? nullptr : &found->second;
+  const auto entry = [&](const std::string& key) -> const Importance* {
+    const auto found = entries.find(key);
+    return found == entries.end() ? nullptr : &found->second;
+  };
+  const auto* own = entry(std::string(name));
+  const size_t part = name.rfind("ffn_");
+  if (own != nullptr || part == std::string_view::npos) return own;
+  const std::string before(name.substr(0, part));
+  const std::string_view rest = name.substr(part);
+  if (rest == "ffn_gate_up_exps.weight") return entry(before + "ffn_gate_exps.weight");
+  if (rest == "ffn_gate_exps.weight" || rest == "ffn_up_exps.weight") return entry(before + "ffn_gate_up_exps.weight");
+  return nullptr;
 }
 
 Expected<ImportanceMatrix> read_importance(const std::filesystem::path& path) {

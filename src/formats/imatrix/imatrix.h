@@ -36,6 +36,8 @@ struct ImportanceMatrix {
   std::vector<std::string> datasets;
   uint32_t chunks = 0, chunk_size = 0;  // windows of the text, and tokens of each (0: unknown)
 
+  /// Gate and up of an expert read the same values, whether a file holds them apart or in one tensor
+  /// (ffn_gate_up_exps): each form finds the entries of the other.
   const Importance* find(std::string_view name) const;
 };
 

@@ -23,6 +23,24 @@ ImportanceMatrix example() {
   return m;
 }
 
+TEST(imatrix, gate_and_up_of_experts_are_found_apart_and_together) {
+  ImportanceMatrix apart, together;
+  apart.entries["blk.0.ffn_gate_exps.weight"] = {1, 1, {5}, {1}};
+  apart.entries["blk.0.ffn_up_exps.weight"] = {1, 1, {6}, {1}};
+  together.entries["blk.0.ffn_gate_up_exps.weight"] = {1, 1, {7}, {1}};
+  EXPECT_EQ(apart.find("blk.0.ffn_gate_up_exps.weight"), apart.find("blk.0.ffn_gate_exps.weight"));
+  ASSERT_NE(apart.find("blk.0.ffn_gate_up_exps.weight"), nullptr);
+  for (const char* name : {"blk.0.ffn_gate_exps.weight", "blk.0.ffn_up_exps.weight"}) {
+    ASSERT_NE(together.find(name), nullptr);
+    EXPECT_EQ(together.find(name)->square_sums[0], 7);
+  }
+  EXPECT_EQ(apart.find("blk.0.ffn_up_exps.weight")->square_sums[0], 6);
+  for (const char* name : {"blk.1.ffn_gate_up_exps.weight", "blk.1.ffn_up_exps.weight", "blk.0.ffn_down_exps.weight"}) {
+    EXPECT_EQ(apart.find(name), nullptr);
+    EXPECT_EQ(together.find(name), nullptr);
+  }
+}
+
 std::string message_of(const std::filesystem::path& path) {
   const auto read = read_importance(path);
   return read ? std::string() : read.error().message;
