@@ -315,8 +315,8 @@ void bench_steps(Isa isa, TensorType type, int32_t layers) {
   c.top_k = 8;
   c.expert_inner = 384;
   FastStore store(type);
-  RopeTable rope = make_rope_table(c);
-  rope.fill(c.context);
+  RopeTables rope = make_rope_tables(c);
+  rope.full.fill(c.context);
   const auto program = find_family(c.architecture)->build(c, rope, store);
   if (!program) throw std::runtime_error(program.error().message);
   const double start = now();
