@@ -16,6 +16,8 @@
 namespace cohort::cuda {
 namespace {
 
+constexpr unsigned kApart = 1500;  // nanoseconds between the starts of an SM's blocks
+
 template <int Rows>
 struct Shape {
   static constexpr int kWarps = Rows == 1 ? 4 : 8;
@@ -55,6 +57,14 @@ __device__ __forceinline__ void fetch_pages(const AttentionArgs& args, const Sha
   }
 }
 
+/// Decode: K of an item, which is older than the step but for the new position.
+template <int Warps>
+__device__ __forceinline__ void fetch_keys(const AttentionArgs& args, const Shared& sh, const GroupItem& item) {
+  if ((threadIdx.x & 31) != 0) return;
+  fence_async();
+  fetch_pages<Warps>(args, sh, item, args.keys, static_cast<int>(threadIdx.x >> 5));
+}
+
 /// Scores of NP pages, before the scale. keys: the first page, at this lane.
 template <CacheType T, int NP, int H, int Pages, int Width>
 __device__ __forceinline__ void scores(const std::byte* keys, const float* q, float (&acc)[Pages][Width]) {
@@ -80,15 +90,16 @@ __device__ __forceinline__ void scores(const std::byte* keys, const float* q, fl
   }
 }
 
+/// next: the block's next item, whose K is asked for when this one's pages are free (decode); -1: none.
 template <CacheType T, int Rows>
-__device__ void attend(const AttentionArgs& args, const Shared& sh, const GroupItem& item, bool fetched) {
+__device__ void attend(const AttentionArgs& args, const Shared& sh, const GroupItem& item, int next) {
   using S = Shape<Rows>;
   const int tid = static_cast<int>(threadIdx.x), lane = tid & 31, warp = tid >> 5;
   const int l16 = tid & 15, half = tid >> 4;  // half-warp
   const int heads = item.heads, quads = item.quads;
   constexpr int kPages = S::kPages, kScoreHeads = S::kScoreHeads;
   constexpr int kParts = kSplitPages / kPages;  // of the positions of a row
-  if (!fetched && lane == 0) fetch_pages<S::kWarps>(args, sh, item, args.keys, warp);
+  if (Rows > 1 && lane == 0) fetch_pages<S::kWarps>(args, sh, item, args.keys, warp);
 
   if constexpr (Rows == 1) {
     // Norm and rope, half a warp a head; then the new K and V, if the new position is in this split.
@@ -119,7 +130,7 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const GroupI
             Cached<T>::store(args.values + base, at % kPageRows * kDims + d, x[i]);
           }
         }
-        __threadfence();  // V's page is copied below
+        fence_device();  // V's page is copied below
         asm volatile("fence.proxy.async;" ::: "memory");
       }
     }
@@ -142,6 +153,12 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const GroupI
     const int pages = min((item.end(r) + kPageRows - 1) / kPageRows - page, kPages);
     for (int i = 0; i < pages; ++i) {
       if (item.has_page(args, page + i)) barrier_wait(&sh.arrived[page + i], 0);
+    }
+    // V comes into the L2 cache while the scores are computed; before, it would have delayed K.
+    if (Rows == 1 && lane < pages && item.has_page(args, page + lane)) {
+      bulk_prefetch(
+          args.values + (int64_t{item.unit[kUnitPages + page + lane]} * args.kv_heads + item.kv_head) * kHeadBytes,
+          kHeadBytes);
     }
     const std::byte* keys = sh.pages + page * kHeadBytes + lane * 16;
     const float* q = sh.q + (r * heads + quad * kQuad) * kDims;
@@ -308,6 +325,7 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const GroupI
     }
   }
   __syncthreads();
+  if (Rows == 1 && next >= 0) fetch_keys<S::kWarps>(args, sh, GroupItem(args, next));
   const Partials partials(args, item);
   if (mine >= 0) {
     const int r = mine / quads;
@@ -354,26 +372,23 @@ __global__ void __launch_bounds__(Shape<Rows>::kThreads, Shape<Rows>::kPerSm)
   // Units of more rows, which come first, are launch_attention_tile's.
   int i = static_cast<int>(blockIdx.x);
   if (Rows > 1) i += args.step.header[kTileUnits + args.window_index] * args.kv_heads;
-  bool waited = false;
-  for (; i < items; i += static_cast<int>(gridDim.x)) {
-    const GroupItem item(args, i);
-    bool fetched = false;
-    if (waited) {
+  const int step = static_cast<int>(gridDim.x);
+  if (Rows == 1 && i < items) {
+    // Blocks of an SM start one after the other, so that one computes while another's pages come, and what the first
+    // ones need of the kernel before does not queue behind all pages.
+    __nanosleep(static_cast<unsigned>(i / (step / S::kPerSm)) * kApart);
+    fetch_keys<S::kWarps>(args, sh, GroupItem(args, i));
+  }
+  wait_and_pass_on();
+  for (bool first = true; i < items; i += step, first = false) {
+    if (!first) {
       // A page's barrier has gone through two phases, so their parities start over. What was written here comes before
       // the copies.
       fence_async();
       __syncthreads();
-    } else {
-      if (Rows == 1) {  // the pages are older than this step, but for the new position
-        if ((tid & 31) == 0) fetch_pages<S::kWarps>(args, sh, item, args.keys, tid >> 5);
-        fetched = true;
-      }
-      wait_and_pass_on();
-      waited = true;
     }
-    attend<T, Rows>(args, sh, item, fetched);
+    attend<T, Rows>(args, sh, GroupItem(args, i), i + step < items ? i + step : -1);
   }
-  if (!waited) wait_and_pass_on();
 }
 
 template <CacheType T>

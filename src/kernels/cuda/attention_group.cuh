@@ -185,10 +185,10 @@ __device__ __forceinline__ void meet(const AttentionArgs& args, const GroupItem&
   __syncthreads();
   if (tid < item.rows) {  // one thread's fence serves the block: the barrier is before it
     int32_t* counter = &args.counters[(item.row + tid) * args.heads + item.first_head];
-    __threadfence();
+    fence_device();
     const bool last = atomicAdd(counter, 1) == partials.splits - 1;
     if (last) *counter = 0;
-    __threadfence();
+    fence_device();
     last_of[tid] = last ? 1 : 0;
   }
   __syncthreads();

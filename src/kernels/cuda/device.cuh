@@ -80,6 +80,18 @@ __device__ __forceinline__ void bulk_copy(void* shared, const void* global, uint
                : "memory");
 }
 
+/// Asks for `bytes` (a multiple of 16) of device memory to come into the L2 cache.
+__device__ __forceinline__ void bulk_prefetch(const void* global, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
+}
+
+/// What this thread knows of, its block's writes before a barrier included, is seen by who learns of it through an
+/// atomic operation that follows; and what came before such an operation by this thread's block after it. Lighter
+/// than __threadfence, which orders all threads' reads and writes alike.
+__device__ __forceinline__ void fence_device() {
+  asm volatile("fence.acq_rel.gpu;" ::: "memory");
+}
+
 /// Shared memory that this thread wrote or read may now be written by bulk copies.
 __device__ __forceinline__ void fence_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

@@ -98,10 +98,17 @@ __global__ void __launch_bounds__(kUpThreads, PerSm) up_kernel(const __grid_cons
   int size = 0, route = 0;  // of the entry; route: of column `lane`
   uint32_t arrived_parity = 0;
   ColumnPointers x = columns_at(columns, plan.column_stride, args.input.blocks, at);
+  int next_size = 0, next_route = 0;  // of the next entry, read while this one's items are computed
+  const auto read_ahead = [&](int e) {
+    if (e * args.units >= end) return;
+    const int32_t* record = args.group.entries + e * kEntryWords;
+    next_size = record[1];
+    next_route = at.lane < kEntryColumns ? record[kEntryHeader + at.lane] : 0;
+  };
   const auto read_entry = [&] {
-    const int32_t* record = args.group.entries + entry * kEntryWords;
-    size = record[1];
-    route = at.lane < kEntryColumns ? record[kEntryHeader + at.lane] : 0;
+    size = next_size;
+    route = next_route;
+    read_ahead(entry + 1);
   };
   const auto take_columns = [&] {
     if (args.early) {  // columns past the last: the first row
@@ -126,6 +133,7 @@ __global__ void __launch_bounds__(kUpThreads, PerSm) up_kernel(const __grid_cons
     }
   };
   // Whatever is asked for after the weights waits for them.
+  read_ahead(entry);
   read_entry();
   if (!args.early) take_columns();
   if (working && at.lane == 0) {

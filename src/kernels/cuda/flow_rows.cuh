@@ -122,7 +122,7 @@ class ComputeRows : public RowsExperts<FA, FB, H> {
       const bool other = layer.dense[tile < layer.dense[0].tiles ? 0 : 1].other != 0;
       float acc[kGroups][4];
       segment_of<FA, FB, 4, kGroups>(other, entry(i), warp_ * 4, words, at_, acc);
-      store_columns(sh_.partial + (i * kWarps + warp_) * kColumn, acc[0]);
+      store_columns(sh_.sums(i) + warp_ * kColumn, acc[0]);
       if constexpr (kGroups == 2) {
 #pragma unroll
         for (int j = 0; j < 4; ++j) later[0][i][j] = acc[1][j];
@@ -135,7 +135,7 @@ class ComputeRows : public RowsExperts<FA, FB, H> {
       sync();
 #pragma unroll
       for (int i = 0; i < kRowTiles; ++i) {
-        if (i < share_.tiles) store_columns(sh_.partial + (i * kWarps + warp_) * kColumn, later[0][i]);
+        if (i < share_.tiles) store_columns(sh_.sums(i) + warp_ * kColumn, later[0][i]);
       }
       sync();
       put_heads(layer, 1);
@@ -150,8 +150,7 @@ class ComputeRows : public RowsExperts<FA, FB, H> {
     const int tile = share_.first_tile + tile_in;
     const bool second = tile >= layer.dense[0].tiles;
     const int to = layer.dense[second ? 1 : 0].first + (tile - (second ? layer.dense[0].tiles : 0)) * kTileRows;
-    const float y =
-        tree_of<kWarps>(sh_.partial + tile_in * kWarps * kColumn + in_group * kColumnFloats + output, kColumn);
+    const float y = tree_of<kWarps>(sh_.sums(tile_in) + in_group * kColumnFloats + output, kColumn);
     put(args_.rows.heads + row * kQkv + to + output, y, flag_);
   }
 
@@ -235,7 +234,13 @@ class ComputeRows : public RowsExperts<FA, FB, H> {
         sh_.x(i)[packed((warp_ * 4 + j) * 32 + at_.lane)] = __fmul_rn(__fmul_rn(x[i][j], factor), weight[j]);
     }
     sync();
+    // Other blocks take these first.
     const int mine = warp_ / kEach, quantised = warp_ - (kGroups == 2 ? 8 : kEach);
+    if (quantised >= 0 && quantised < kNormBlocks * present_rows()) {
+      const int of = quantised / kNormBlocks, block = share_.part * kNormBlocks + quantised % kNormBlocks;
+      put_block(args_.rows.routed + (row_of(of) * Shape::kHiddenBlocks + block) * 4,
+                sh_.x(of)[packed(block * 32 + at_.lane)], at_.lane, flag_);
+    }
     if (mine < present_rows()) {
       const int expert = warp_ % kEach;
       const auto* w = reinterpret_cast<const float*>(entry(0)) + expert * Shape::kHidden;
@@ -251,11 +256,6 @@ class ComputeRows : public RowsExperts<FA, FB, H> {
       if (at_.lane == 0)
         put(args_.rows.logits + row_of(mine) * Shape::kExperts + share_.part * kEach + expert, sum, flag_);
       mark(10);
-    }
-    if (quantised >= 0 && quantised < kNormBlocks * present_rows()) {
-      const int of = quantised / kNormBlocks, block = share_.part * kNormBlocks + quantised % kNormBlocks;
-      put_block(args_.rows.routed + (row_of(of) * Shape::kHiddenBlocks + block) * 4,
-                sh_.x(of)[packed(block * 32 + at_.lane)], at_.lane, flag_);
     }
     sync();
     release(1);

@@ -32,10 +32,11 @@ class RowsExperts : public RowsAttention<H> {
   using Base::warp_;
   using typename Base::Sizes;
 
-  /// A warp a row chooses its experts. Of one group the other warps take the rows meanwhile, of two groups all do then,
-  /// while the first weights come.
+  /// A warp a row chooses its experts. Of one group the other warps take the rows meanwhile, of two groups all do
+  /// before: they come before the logits.
   __device__ __forceinline__ void choose(bool renormalise) {
     constexpr int kTop = Shape::kTopK, kChoosers = Sizes::kChoosers;
+    if constexpr (kGroups == 2) take_records();
     if (warp_ < kChoosers) {
       if (warp_ < rows_) {
         const Flagged* from = args_.rows.logits + warp_ * Shape::kExperts + at_.lane;
@@ -56,17 +57,20 @@ class RowsExperts : public RowsAttention<H> {
           sh_.chosen[warp_ * kTop + at_.lane] = choice.expert;
           sh_.weights[warp_ * kTop + at_.lane] = choice.weight;
         }
+      } else if (kGroups == 2 && at_.lane == 0) {
+        sh_.masks[warp_] = make_uint4(0, 0, 0, 0);
       }
       asm volatile("bar.arrive 2, %0;" ::"n"((kChoosers + 1) * 32) : "memory");
+    } else if constexpr (kGroups == 1) {
+      take_records();
     }
-    if (kGroups == 2 || warp_ >= kChoosers) take_records();
     sync();
     if (warp_ < 4) list_experts();
     sync();
   }
   /// The experts' input, by threads of eight warps or by two such halves, some rows at a time.
   __device__ __forceinline__ void take_records() {
-    constexpr int kAtOnce = kEach < 4 ? kEach : kGroups == 2 ? 8 : 4;
+    constexpr int kAtOnce = kEach < 4 ? kEach : 4;
     const int thread = tid_ % 256;
     const FlaggedQuad* from = args_.rows.routed + thread;
 #pragma unroll 1
@@ -90,7 +94,7 @@ class RowsExperts : public RowsAttention<H> {
     uint32_t in = 0;
 #pragma unroll
     for (int row = 0; row < H; ++row) {
-      if (row >= rows_) break;
+      if (kGroups == 1 && row >= rows_) break;
       const uint4 mask = sh_.masks[row];
       all.add(mask);
       const uint32_t word = warp_ == 0 ? mask.x : warp_ == 1 ? mask.y : warp_ == 2 ? mask.z : mask.w;

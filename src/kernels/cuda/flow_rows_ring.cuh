@@ -28,7 +28,11 @@ struct RowsSizes {
   static constexpr int kAttend = kEach * (Shape::kHeadDim + kSplit), kParts = 4 * kEach * Shape::kHeadDim;
   static constexpr int kWork = kGroups == 2 ? kParts : kAttend > Shape::kHidden ? kAttend : Shape::kHidden;
   static constexpr int kResults = kHalves * kMostEntries * kTileRows;
+  // Where the sums of a block's third tile of q, k and v are: behind the rows and (two teams) the second q.
+  static constexpr int kThird = kGroups == 2 ? kWork + kEach * Shape::kHeadDim : Shape::kHidden;
   static constexpr int kRecords = H * kRecord, kOthers = (kGroups * kWork + kResults) * 4;
+  static constexpr int kSums = (kThird + kWarps * kColumn) * 4;
+  static constexpr int kMost = kRecords > kOthers ? kRecords : kOthers, kPhases = kMost > kSums ? kMost : kSums;
 };
 
 template <int H>
@@ -36,8 +40,8 @@ struct RowsShared : RowsSizes<H> {
   using Sizes = RowsSizes<H>;
   /// Of phases that no warps are in at the same time: the experts' input; or a row's values and attention, and behind
   /// them down's results, which the next layer's first row must not meet.
-  alignas(16) std::byte phases[Sizes::kRecords > Sizes::kOthers ? Sizes::kRecords : Sizes::kOthers];
-  alignas(16) float partial[kRowTiles * kWarps * Sizes::kColumn];
+  alignas(16) std::byte phases[Sizes::kPhases];
+  alignas(16) float partial[2 * kWarps * Sizes::kColumn];
   alignas(16) FlowLayer layers[2];
   alignas(16) float fresh_v[Sizes::kGroups][Shape::kHeadDim];
   float cosines[Sizes::kGroups][Shape::kHeadDim / 2], sines[Sizes::kGroups][Shape::kHeadDim / 2];
@@ -60,6 +64,8 @@ struct RowsShared : RowsSizes<H> {
   unsigned long long used[Sizes::kMostEntries > 64 ? 2 : 1];  // bits of the experts that down is done with
 
   __device__ float* work(int team) { return reinterpret_cast<float*>(phases) + team * Sizes::kWork; }
+  /// Sums of tile i of q, k and v.
+  __device__ float* sums(int i) { return i < 2 ? partial + i * kWarps * Sizes::kColumn : work(0) + Sizes::kThird; }
   __device__ std::byte* records() { return phases; }
   __device__ float* x(int i) { return work(0) + i * Shape::kHidden; }  // [hidden], packed as the router's weights are
   __device__ float* q(int team) { return work(team); }                 // [heads][head_dim]

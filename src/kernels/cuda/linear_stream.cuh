@@ -13,7 +13,7 @@
 // warp, block and 8 columns.
 #pragma once
 
-#include "kernels/cuda/segments.cuh"
+#include "kernels/cuda/linear_held.cuh"
 
 namespace cohort::cuda {
 
@@ -194,6 +194,9 @@ void launch_stream_kernel(LinearArgs args, int sms, cudaStream_t stream) {
 
 template <Format F>
 void launch_stream_format(bool wide, const LinearArgs& args, int sms, cudaStream_t stream) {
+  if constexpr (F == Format::q4 || F == Format::q8) {  // others: more registers
+    if (wide && launch_held<F>(args, sms, stream)) return;
+  }
   if (wide && stream_slots<F, 4>(args.geometry, kSharedOne) >= 2) {
     launch_stream_kernel<F, 4>(args, sms, stream);
   } else if (wide && stream_slots<F, 2>(args.geometry, kSharedOne) >= 2) {

@@ -8,8 +8,14 @@ namespace {
 
 constexpr int kRouterRows = 8;  // of the router of few rows
 constexpr int kRouterThreads = kRouterRows * 16;
-constexpr int kSelectThreads = 512;
-constexpr int kPlacingBlocks = 8;  // of select_kernel; from more on routes are placed by all of them
+// Of select_kernel: with more rows than one block takes, several blocks of half the threads.
+constexpr int kSelectThreads = 512, kSelectMost = 1024;
+/// Rows whose choice stays in shared memory where a single block has all rows.
+COHORT_HD constexpr int local_rows(int threads) {
+  return threads == kSelectMost ? kSelectMost / 32 : kRouterRows;
+}
+constexpr int kKnownRoutes = 1024;  // of few blocks' routes the experts stay in shared memory once they were read
+constexpr int kPlacingBlocks = 8;   // of select_kernel; from more on routes are placed by all of them
 
 /// Few rows: a block has all rows and one expert at a time. Every block normalises all rows for itself; the blocks
 /// share the work of writing them out.
@@ -137,33 +143,36 @@ __device__ void select_experts(const RouteArgs& args, int row, int* chosen_exper
 }
 
 /// Routes of a block whose warps have had one row after another.
-template <class Take>
+template <int Threads, class Take>
 __device__ __forceinline__ void each_own_route(const RouteArgs& args, int rows, const Take& take) {
-  constexpr int kWarps = kSelectThreads / 32;
+  constexpr int kWarps = Threads / 32;
   const int lane = static_cast<int>(threadIdx.x & 31), warp = static_cast<int>(threadIdx.x >> 5);
   if (lane >= args.top_k) return;
-  for (int row = static_cast<int>(blockIdx.x) * kWarps + warp; row < rows; row += static_cast<int>(gridDim.x) * kWarps)
+  for (int row = warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x); row < rows;
+       row += static_cast<int>(gridDim.x) * kWarps)
     take(int64_t{row} * args.top_k + lane);
 }
 /// Every route of the block gets its place among those of its expert: one atomic an expert and block.
 /// counts: [experts * 2] ints of shared memory.
+template <int Threads>
 __device__ void take_places(const RouteArgs& args, int rows, int* counts) {
   const int tid = static_cast<int>(threadIdx.x);
   int* base = counts + args.experts;
-  for (int e = tid; e < args.experts; e += kSelectThreads) counts[e] = 0;
+  for (int e = tid; e < args.experts; e += Threads) counts[e] = 0;
   __syncthreads();
-  each_own_route(args, rows,
-                 [&](int64_t at) { args.group.places[at] = atomicAdd(&counts[args.group.slot_expert[at]], 1); });
+  each_own_route<Threads>(
+      args, rows, [&](int64_t at) { args.group.places[at] = atomicAdd(&counts[args.group.slot_expert[at]], 1); });
   __syncthreads();
-  for (int e = tid; e < args.experts; e += kSelectThreads)
+  for (int e = tid; e < args.experts; e += Threads)
     base[e] = counts[e] > 0 ? atomicAdd(&args.group.counts[e], counts[e]) : 0;
   __syncthreads();
-  each_own_route(args, rows, [&](int64_t at) { args.group.places[at] += base[args.group.slot_expert[at]]; });
+  each_own_route<Threads>(args, rows, [&](int64_t at) { args.group.places[at] += base[args.group.slot_expert[at]]; });
 }
 
 /// Cuts the step's routes, sorted by expert, into entries; the order inside an entry is free, since each route is
 /// computed on its own. chosen: the routes' experts, null: in device memory. placed: every route has its place
-/// (take_places). counts: [experts * 2] ints of shared memory.
+/// (take_places). counts: [experts * 2 + kKnownRoutes] ints of shared memory.
+template <int Threads>
 __device__ void group_routes(const RouteArgs& args, int rows, const int* chosen, bool placed, int* counts) {
   const int tid = static_cast<int>(threadIdx.x);
   const int routes = rows * args.top_k;
@@ -172,30 +181,36 @@ __device__ void group_routes(const RouteArgs& args, int rows, const int* chosen,
   // take(route, expert, place) for all routes of this thread; many loads in flight at once.
   const auto each_route = [&](auto&& take) {
     constexpr int kAhead = 16;
-    for (int first = 0; first < routes; first += kAhead * kSelectThreads) {
+    for (int first = 0; first < routes; first += kAhead * Threads) {
       int expert[kAhead], place[kAhead];
 #pragma unroll
       for (int u = 0; u < kAhead; ++u) {
-        if (first + u * kSelectThreads >= routes) break;
-        const int i = min(first + u * kSelectThreads + tid, routes - 1);
+        if (first + u * Threads >= routes) break;
+        const int i = min(first + u * Threads + tid, routes - 1);
         expert[u] = chosen != nullptr ? chosen[i] : __ldcg(args.group.slot_expert + i);
         place[u] = placed ? __ldcg(args.group.places + i) : 0;
       }
 #pragma unroll
       for (int u = 0; u < kAhead; ++u) {
-        const int i = first + u * kSelectThreads + tid;
-        if (first + u * kSelectThreads >= routes) break;
+        const int i = first + u * Threads + tid;
+        if (first + u * Threads >= routes) break;
         if (i < routes) take(i, expert[u], place[u]);
       }
     }
   };
-  for (int e = tid; e < args.experts; e += kSelectThreads) {
+  for (int e = tid; e < args.experts; e += Threads) {
     counts[e] = placed ? __ldcg(args.group.counts + e) : 0;
     if (placed) args.group.counts[e] = 0;
   }
   __syncthreads();
   if (!placed) {
-    each_route([&](int, int e, int) { atomicAdd(&counts[e], 1); });
+    int* known = counts + args.experts * 2;
+    const bool keep = chosen == nullptr && routes <= kKnownRoutes;
+    each_route([&](int i, int e, int) {
+      atomicAdd(&counts[e], 1);
+      if (keep) known[i] = e;
+    });
+    if (keep) chosen = known;
     __syncthreads();
   }
   if (tid < 32) {
@@ -280,19 +295,21 @@ __device__ void group_few_routes(const RouteArgs& args, int routes, const int* c
 }
 
 /// A warp a row; the last block groups.
-template <int K>
-__global__ void __launch_bounds__(kSelectThreads) select_kernel(const __grid_constant__ RouteArgs args) {
-  extern __shared__ __align__(128) int counts[];  // [experts * 2]
-  __shared__ int last, chosen[kRouterRows * kMaxTopK];
+template <int K, int Threads>
+__global__ void __launch_bounds__(Threads) select_kernel(const __grid_constant__ RouteArgs args) {
+  extern __shared__ __align__(128) int counts[];  // [experts * 2 + kKnownRoutes]
+  __shared__ int last, chosen[local_rows(Threads) * kMaxTopK];
   stamp(args.step, 0, 1);
   const int tid = static_cast<int>(threadIdx.x), warp = tid >> 5;
   const int rows = args.step.header[kRows];
   stamp(args.step, 1, 1);
   wait_and_pass_on();
   stamp(args.step, 2, 1);
-  int* local = rows <= kRouterRows && gridDim.x == 1 ? chosen : nullptr;
-  constexpr int kWarps = kSelectThreads / 32;
-  for (int row = static_cast<int>(blockIdx.x) * kWarps + warp; row < rows; row += static_cast<int>(gridDim.x) * kWarps)
+  int* local = rows <= local_rows(Threads) && gridDim.x == 1 ? chosen : nullptr;
+  constexpr int kWarps = Threads / 32;
+  // Neighbouring rows are different blocks', whose warps so have the SM to fewer.
+  for (int row = warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x); row < rows;
+       row += static_cast<int>(gridDim.x) * kWarps)
     select_experts<K>(args, row, local);
   stamp(args.step, 3, 1);
   if (local != nullptr && rows == 1) {  // every route is an entry
@@ -312,13 +329,13 @@ __global__ void __launch_bounds__(kSelectThreads) select_kernel(const __grid_con
     return;
   }
   const bool placed = gridDim.x > kPlacingBlocks;
-  if (placed) take_places(args, rows, counts);
+  if (placed) take_places<Threads>(args, rows, counts);
   if (gridDim.x > 1) {
     __syncthreads();
     if (tid == 0) {  // one thread's fence serves the block: the barrier is before it
-      __threadfence();
+      fence_device();
       last = atomicAdd(args.group.counter, 1) == static_cast<int>(gridDim.x) - 1;
-      __threadfence();
+      fence_device();
     }
     __syncthreads();
     if (!last) return;
@@ -331,7 +348,7 @@ __global__ void __launch_bounds__(kSelectThreads) select_kernel(const __grid_con
     stamp(args.step, 4, 1);
     return;
   }
-  group_routes(args, rows, local, placed, counts);
+  group_routes<Threads>(args, rows, local, placed, counts);
 }
 
 }  // namespace
@@ -342,14 +359,17 @@ void launch_router(const RouteArgs& args, int sms, cudaStream_t stream) {
 }
 
 void launch_select(const RouteArgs& args, int sms, cudaStream_t stream) {
-  constexpr int kWarps = kSelectThreads / 32;
-  const int wanted = (args.step.max_rows + kWarps - 1) / kWarps;
-  const int grid = wanted < sms ? wanted : sms;
-  const size_t bytes = sizeof(int) * static_cast<size_t>(args.experts) * 2;
-  if (args.experts <= 128) {
-    launch(&select_kernel<4>, grid, kSelectThreads, bytes, stream, args);
+  const size_t bytes = sizeof(int) * (static_cast<size_t>(args.experts) * 2 + kKnownRoutes);
+  const auto start = [&](auto* kernel, int threads) {
+    const int warps = threads / 32, wanted = (args.step.max_rows + warps - 1) / warps;
+    launch(kernel, wanted < sms ? wanted : sms, threads, bytes, stream, args);
+  };
+  if (args.experts > 128) {
+    start(&select_kernel<kMaxExperts / 32, kSelectThreads>, kSelectThreads);
+  } else if (args.step.max_rows > kRouterRows && args.step.max_rows <= local_rows(kSelectMost)) {
+    start(&select_kernel<4, kSelectMost>, kSelectMost);
   } else {
-    launch(&select_kernel<kMaxExperts / 32>, grid, kSelectThreads, bytes, stream, args);
+    start(&select_kernel<4, kSelectThreads>, kSelectThreads);
   }
 }
 
