@@ -7,27 +7,19 @@ namespace cohort::cuda {
 namespace {
 
 constexpr int kDotThreads = 256;
-constexpr int kDotRows = 8;   // of a block at once in steps of few rows; a thread has two
-constexpr int kManyRows = 4;  // in others
+constexpr int kDotRows = 8;  // of a block at once; a thread has two
 
-/// Outputs of a block whose threads have two rows by per_thread outputs.
-COHORT_HD constexpr int dot_outputs(int per_thread, int rows) {
-  return kDotThreads / 16 / (rows / 2) * per_thread;
-}
-
-/// A block keeps some outputs while Rows rows at a time go by when there are blocks enough, else it walks over all
-/// pairs. The fewer rows, the more outputs: these are there before the rows are.
-template <int PerThread, int Rows>
+/// A block keeps 4 * PerThread outputs while rows go by when there are blocks enough, else it walks over all pairs.
+template <int PerThread>
 __global__ void __launch_bounds__(kDotThreads, 1) float_linear_kernel(const __grid_constant__ FloatLinearArgs args) {
   extern __shared__ __align__(128) float buffer[];
   __shared__ uint64_t rows_here, weights_here;
-  constexpr int kHalf = Rows / 2, kOutputs = dot_outputs(PerThread, Rows);
+  constexpr int kOutputs = 4 * PerThread;
   const int k = args.k;
   float* x = buffer;
-  float* w = buffer + Rows * (k + kRowGap);
-  // A thread's rows are kHalf apart, so that the two half-warps of a warp have neighbours.
-  const int tid = static_cast<int>(threadIdx.x), lane = tid & 15, my_row = (tid >> 4) % kHalf;
-  const int out_group = tid / (16 * kHalf);
+  float* w = buffer + kDotRows * (k + kRowGap);
+  // A thread's rows are kDotRows / 2 apart, so that the two half-warps of a warp have neighbours.
+  const int tid = static_cast<int>(threadIdx.x), lane = tid & 15, my_row = tid >> 4 & 3, out_group = tid >> 6;
   const int groups = (args.outputs + kOutputs - 1) / kOutputs;
   if (tid == 0) {
     barrier_init(&rows_here, 1);
@@ -55,15 +47,15 @@ __global__ void __launch_bounds__(kDotThreads, 1) float_linear_kernel(const __gr
     weights_parity ^= 1;
   }
   const int rows = args.step.header[args.sampled ? kSampled : kRows];
-  const int sets = (rows + Rows - 1) / Rows;
+  const int sets = (rows + kDotRows - 1) / kDotRows;
   const int step = keeps ? grid / groups * groups : grid;
   if (block >= step) return;
   for (int64_t item = block; item < int64_t{sets} * groups; item += step) {
     const int set = static_cast<int>(item / groups), group = static_cast<int>(item % groups);
-    const int count = min(Rows, rows - set * Rows);
+    const int count = min(kDotRows, rows - set * kDotRows);
     __syncthreads();
     if (tid < 32) {
-      copy_rows(x, args.input, int64_t{set} * Rows, count, k, &rows_here);
+      copy_rows(x, args.input, int64_t{set} * kDotRows, count, k, &rows_here);
       if (group != held) fetch_weights(group);
     }
     if (group != held) {
@@ -78,7 +70,7 @@ __global__ void __launch_bounds__(kDotThreads, 1) float_linear_kernel(const __gr
 #pragma unroll
     for (int i = 0; i < 2 * PerThread; ++i) sum[i / PerThread][i % PerThread] = 0.0F;
     const float* x0 = x + my_row * (k + kRowGap) + lane;
-    const float* x1 = x0 + kHalf * (k + kRowGap);  // of a row that may not be there: its sums are not used
+    const float* x1 = x0 + kDotRows / 2 * (k + kRowGap);  // of a row that may not be there: its sums are not used
     const float* w0 = w + out_group * PerThread * k + lane * 4;
 #pragma unroll 8
     for (int i = 0; i < k; i += 64) {
@@ -104,24 +96,23 @@ __global__ void __launch_bounds__(kDotThreads, 1) float_linear_kernel(const __gr
       for (int o = 0; o < PerThread; ++o) {
         const float y = tree16_half(sum[r][o]);
         const int output = group * kOutputs + out_group * PerThread + o;
-        const int row = my_row + r * (kHalf);
+        const int row = my_row + r * (kDotRows / 2);
         if (lane != 0 || row >= count || output >= args.outputs) continue;
-        args.out.data[(int64_t{set} * Rows + row) * args.out.stride + output] =
+        args.out.data[(int64_t{set} * kDotRows + row) * args.out.stride + output] =
             args.bias != nullptr ? __fadd_rn(y, args.bias[output]) : y;
       }
     }
   }
 }
 
-template <int PerThread, int Rows>
+template <int PerThread>
 bool start_float_linear(const FloatLinearArgs& args, int sms, cudaStream_t stream) {
-  constexpr int kOutputs = dot_outputs(PerThread, Rows);
-  const size_t bytes = sizeof(float) * (static_cast<size_t>(args.k) * (Rows + kOutputs) + Rows * kRowGap);
+  const size_t bytes = sizeof(float) * (static_cast<size_t>(args.k) * (kDotRows + 4 * PerThread) + kDotRows * kRowGap);
   if (bytes > 226 << 10) return false;
-  const int groups = (args.outputs + kOutputs - 1) / kOutputs;
-  const int64_t blocks = int64_t{groups} * ((args.step.max_rows + Rows - 1) / Rows);
-  launch(&float_linear_kernel<PerThread, Rows>, static_cast<int>(blocks < sms ? blocks : sms), kDotThreads, bytes,
-         stream, args);
+  const int groups = (args.outputs + 4 * PerThread - 1) / (4 * PerThread);
+  const int64_t blocks = int64_t{groups} * ((args.step.max_rows + kDotRows - 1) / kDotRows);
+  launch(&float_linear_kernel<PerThread>, static_cast<int>(blocks < sms ? blocks : sms), kDotThreads, bytes, stream,
+         args);
   return true;
 }
 
@@ -130,10 +121,8 @@ bool start_float_linear(const FloatLinearArgs& args, int sms, cudaStream_t strea
 void launch_float_linear(const FloatLinearArgs& args, int sms, cudaStream_t stream) {
   // Fewer rows: outputs over more blocks.
   if (args.step.max_rows > 128) return launch_float_tiles(args, sms, stream);
-  if (args.step.max_rows > kDotRows &&
-      (start_float_linear<2, kManyRows>(args, sms, stream) || start_float_linear<2, kDotRows>(args, sms, stream)))
-    return;
-  start_float_linear<1, kDotRows>(args, sms, stream);
+  if (args.step.max_rows > kDotRows && start_float_linear<2>(args, sms, stream)) return;
+  start_float_linear<1>(args, sms, stream);
 }
 
 }  // namespace cohort::cuda

@@ -148,8 +148,7 @@ __device__ __forceinline__ void each_own_route(const RouteArgs& args, int rows, 
   constexpr int kWarps = Threads / 32;
   const int lane = static_cast<int>(threadIdx.x & 31), warp = static_cast<int>(threadIdx.x >> 5);
   if (lane >= args.top_k) return;
-  for (int row = warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x); row < rows;
-       row += static_cast<int>(gridDim.x) * kWarps)
+  for (int row = static_cast<int>(blockIdx.x) * kWarps + warp; row < rows; row += static_cast<int>(gridDim.x) * kWarps)
     take(int64_t{row} * args.top_k + lane);
 }
 /// Every route of the block gets its place among those of its expert: one atomic an expert and block.
@@ -307,9 +306,11 @@ __global__ void __launch_bounds__(Threads) select_kernel(const __grid_constant__
   stamp(args.step, 2, 1);
   int* local = rows <= local_rows(Threads) && gridDim.x == 1 ? chosen : nullptr;
   constexpr int kWarps = Threads / 32;
-  // Neighbouring rows are different blocks', whose warps so have the SM to fewer.
-  for (int row = warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x); row < rows;
-       row += static_cast<int>(gridDim.x) * kWarps)
+  // Of few blocks neighbouring rows are different ones', whose warps so have the SM to fewer; of more they stay
+  // together, for the entries' sake (prefill took 9 us a layer more).
+  const bool placed = gridDim.x > kPlacingBlocks;
+  const int grid = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
+  for (int row = placed ? block * kWarps + warp : warp * grid + block; row < rows; row += grid * kWarps)
     select_experts<K>(args, row, local);
   stamp(args.step, 3, 1);
   if (local != nullptr && rows == 1) {  // every route is an entry
@@ -328,7 +329,6 @@ __global__ void __launch_bounds__(Threads) select_kernel(const __grid_constant__
     stamp(args.step, 4, 1);
     return;
   }
-  const bool placed = gridDim.x > kPlacingBlocks;
   if (placed) take_places<Threads>(args, rows, counts);
   if (gridDim.x > 1) {
     __syncthreads();
