@@ -70,7 +70,8 @@ GemmaHeads gemma_heads(ProgramBuilder& p, const ModelConfig& c, const RopeTables
 
 ValueId gemma_after_attention(ProgramBuilder& p, const ModelConfig& c, const GemmaHeads& heads, ValueId x,
                               ValueId attended, const std::string& layer_scalar) {
-  const ValueId o = p.linear("attn_output", attended, p.matrix("attn_output", c.hidden, c.heads * heads.head_dim));
+  const ValueId o =
+      p.linear("attn_output", attended, p.matrix("attn_output", c.hidden, int64_t{c.heads} * heads.head_dim));
   const ValueId h =
       p.add("attn_residual", x, p.rms_norm("post_attention_norm", o, p.vector("post_attention_norm.weight", c.hidden)));
   const ValueId f = p.rms_norm("post_ffw_norm", feed_forward(p, c, h), p.vector("post_ffw_norm.weight", c.hidden));
