@@ -79,9 +79,8 @@ AttentionPlan::AttentionPlan(const op::Attend& shape, const Batch& batch, const 
       block.sequence = static_cast<int32_t>(s);
       block.first_row = row;
       block.rows = std::min(block_rows, sequence.rows - row);
-      const int32_t first = sequence.first_position + row;
-      const int32_t end = first + block.rows;
-      const int32_t begin = shape.window > 0 ? std::max(0, first + 1 - shape.window) : 0;
+      const int32_t begin = visible_positions(sequence, row, shape.window).begin;
+      const int32_t end = visible_positions(sequence, row + block.rows - 1, shape.window).end;
       block.block_split = block.first_split = begin / kSplitPositions;
       block.block_splits = block.splits = (end - 1) / kSplitPositions - block.block_split + 1;
       block.cost = static_cast<float>(cost_of(end - begin, block.rows * group, shape.head_dim));

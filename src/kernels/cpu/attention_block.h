@@ -53,13 +53,13 @@ struct AttentionBlocks {
     // One pass over K and V serves the whole block, straight from the cache. (Values with scales are always made
     // floats first: once for all query heads of a group.)
     bool direct() const { return !kScaled<T> && queries <= kRows && width == head_dim; }
-    int64_t position(int64_t query) const {
-      return sequence.first_position + job.first_row + least(query, real - 1) / group;
+    // As visible_positions() says (kernels/batch.h).
+    Range visible_to(const SequenceRows& rows, int64_t row) const {
+      const int64_t last = rows.first_position + (rows.canvas ? 0 : row);
+      return {call.attend.window > 0 ? most(0, last + 1 - call.attend.window) : 0,
+              rows.canvas ? int64_t{rows.first_position} + rows.rows : last + 1};
     }
-    Range visible(int64_t query) const {
-      const int64_t end = position(query) + 1;
-      return {call.attend.window > 0 ? most(0, end - call.attend.window) : 0, end};
-    }
+    Range visible(int64_t query) const { return visible_to(sequence, job.first_row + least(query, real - 1) / group); }
     Range visible() const { return {visible(0).lo, visible(real - 1).hi}; }
     int64_t tile_rows(int64_t first) const { return least(kRows, queries - first); }
     // Scales of K or V of the page of `position`; the codes follow.
@@ -93,14 +93,12 @@ struct AttentionBlocks {
       const SequenceRows& other = call.sequences[next->sequence];
       const int64_t first = most(visible().lo, int64_t{job.first_split} * kSplitPositions) / kPagePositions;
       const int64_t index = next_job_first_page() + page / kPagePositions - first;
-      if (index * kPagePositions >= other.first_position + next->first_row + next->rows) return nullptr;
+      if (index * kPagePositions >= visible_to(other, next->first_row + next->rows - 1).hi) return nullptr;
       return reinterpret_cast<const T*>(half + static_cast<size_t>(other.pages.data()[index]) * call.page_stride) +
              next->kv_head * head_dim * kPagePositions;
     }
     int64_t next_job_first_page() const {
-      const SequenceRows& other = call.sequences[next->sequence];
-      const int64_t seen = other.first_position + next->first_row + 1;
-      const int64_t begin = call.attend.window > 0 ? most(0, seen - call.attend.window) : 0;
+      const int64_t begin = visible_to(call.sequences[next->sequence], next->first_row).lo;
       return most(begin, int64_t{next->first_split} * kSplitPositions) / kPagePositions;
     }
     // What is read after V of the page at `page`: the next V of the split, then K of the next split, then that of the

@@ -22,6 +22,7 @@ using Vector = std::vector<float>;
 // sequence before it.
 struct Timeline {
   int32_t first_position, rows, shared_pages = 0;
+  bool canvas = false;
 };
 
 struct Case {
@@ -35,7 +36,7 @@ std::string describe(const Case& c) {
   std::string text =
       fmt::format("heads {}/{} dim {} window {} type {} values {} rows", c.attend.heads, c.attend.kv_heads,
                   c.attend.head_dim, c.attend.window, static_cast<int>(c.type), static_cast<int>(c.values));
-  for (const Timeline& t : c.timelines) text += fmt::format(" {}+{}", t.first_position, t.rows);
+  for (const Timeline& t : c.timelines) text += fmt::format(" {}+{}{}", t.first_position, t.rows, t.canvas ? "c" : "");
   return text;
 }
 
@@ -79,7 +80,8 @@ struct World {
     const Vector past_v = test::values(c.values, past.rows() * width, 2);
     reference::append_kv(c.attend, past, past_k.data(), past_v.data(), cache);
     for (size_t s = 0; s < pages.size(); ++s) {
-      batch.sequences.push_back({batch.rows(), c.timelines[s].rows, c.timelines[s].first_position, pages[s]});
+      batch.sequences.push_back(
+          {batch.rows(), c.timelines[s].rows, c.timelines[s].first_position, pages[s], c.timelines[s].canvas});
       batch.tokens.resize(batch.tokens.size() + static_cast<size_t>(c.timelines[s].rows));
     }
     q = test::values(c.values, int64_t{batch.rows()} * c.attend.heads * c.attend.head_dim, 3);
@@ -200,6 +202,32 @@ TEST(attention, windows) {
   check({shape(1, 1, 16, 40), {{0, 400}}});
 }
 
+TEST(attention, canvases_beside_causal_rows) {
+  for (int32_t window : {0, 1, 2, 17, 64, 100, 300}) {
+    check({shape(2, 1, 16, window), {{250, 30, 0, true}, {0, 4}, {0, 12, 0, true}, {511, 2}, {700, 64, 0, true}}});
+    check({shape(8, 1, 16, window), {{320, 256, 0, true}, {41, 1}}});
+  }
+  check({shape(4, 2, 40, 50), {{90, 33, 0, true}, {90, 33}}, TensorType::q8_0});
+  check({shape(1, 1, 32), {{65, 1, 0, true}}, TensorType::bf16});
+}
+
+TEST(attention, a_canvas_row_sees_the_same_whoever_comes_with_it) {
+  const Case alone{shape(2, 1, 16, 40), {{70, 20, 0, true}}};
+  World one(alone);
+  Vector expected(one.q.size());
+  reference::append_kv(alone.attend, one.batch, one.k.data(), one.v.data(), one.cache);
+  reference::attend(alone.attend, one.batch, one.q.data(), one.cache, expected.data());
+  // The last row of a canvas is a causal row that sees all of it, but for the window, which counts from the first.
+  const Case causal{shape(2, 1, 16, 40 + 19), {{70, 20}}};
+  World other(causal);
+  Vector out(other.q.size());
+  reference::append_kv(causal.attend, other.batch, other.k.data(), other.v.data(), other.cache);
+  reference::attend(causal.attend, other.batch, other.q.data(), other.cache, out.data());
+  const auto row = static_cast<std::ptrdiff_t>(out.size() - 32);
+  EXPECT_TRUE(std::equal(out.begin() + row, out.end(), expected.begin() + row));
+  EXPECT_FALSE(std::equal(out.begin(), out.begin() + 32, expected.begin()));
+}
+
 TEST(attention, many_sequences_at_mixed_positions_with_shared_pages) {
   uint32_t draw = 0;
   const auto pick = [&](uint32_t below) {
@@ -215,6 +243,7 @@ TEST(attention, many_sequences_at_mixed_positions_with_shared_pages) {
       Timeline t{pick(round % 3 == 0 ? 700 : 90), 1 + (pick(3) == 0 ? pick(40) : 0)};
       if (s > 0)
         t.shared_pages = pick(std::min(c.timelines.back().first_position, t.first_position) / kPagePositions + 1);
+      t.canvas = pick(3) == 0;
       c.timelines.push_back(t);
     }
     check(c);

@@ -85,10 +85,8 @@ Split attend_split(const HeadCache& head, const float* q, int32_t begin, int32_t
   return split;
 }
 
-void attend_row(const HeadCache& head, const float* q, int32_t position, float* out) {
-  const int32_t end = position + 1;
-  const int32_t window = head.attend.window;
-  const int32_t begin = window > 0 ? std::max(0, end - window) : 0;
+void attend_row(const HeadCache& head, const float* q, VisiblePositions visible, float* out) {
+  const auto [begin, end] = visible;
   std::vector<Split> splits;
   for (int32_t start = begin / kSplitPositions * kSplitPositions; start < end; start += kSplitPositions) {
     splits.push_back(attend_split(head, q, std::max(start, begin), std::min(start + kSplitPositions, end)));
@@ -191,7 +189,7 @@ void attend(const op::Attend& attend, const Batch& batch, const float* q, KvCach
       for (int64_t h = 0; h < attend.heads; ++h) {
         const HeadCache head{cache, attend, sequence, h / group};
         const int64_t at = ((int64_t{sequence.first_row} + i) * attend.heads + h) * attend.head_dim;
-        attend_row(head, q + at, sequence.first_position + i, out + at);
+        attend_row(head, q + at, visible_positions(sequence, i, attend.window), out + at);
       }
     }
   }
