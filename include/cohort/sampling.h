@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -37,6 +38,24 @@ struct Sample {
   int32_t token = -1;
   float logprob = 0;  // of the model's own distribution (before penalties, bias, temperature), only when logprobs >= 0
   std::vector<TokenLogprob> top;  // descending
+};
+
+/// How block diffusion denoises a canvas (docs/NUMERICS.md, rule 10). A model file may say; else these.
+struct DiffusionRules {
+  int32_t canvas_length = 0;  // tokens that are denoised together; 0: the model makes one token after another
+  int32_t max_steps = 48;     // of a canvas
+  float t_min = 0.4F;         // temperature: falls from t_max to nearly t_min in max_steps steps
+  float t_max = 0.8F;
+  float entropy_bound = 0.1F;  // nats; how uncertain the tokens may be together that a step accepts beside the surest
+  int32_t stability = 1;       // steps in which the most likely canvas must not have changed, to be done early; and
+  float confidence = 0.005F;   // nats; the mean entropy of its tokens must be below
+};
+
+/// What of them somebody wants otherwise.
+struct DiffusionOptions {
+  std::optional<int32_t> max_steps, stability;
+  std::optional<float> t_min, t_max, entropy_bound, confidence;
+  bool any() const { return max_steps || stability || t_min || t_max || entropy_bound || confidence; }
 };
 
 }  // namespace cohort

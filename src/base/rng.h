@@ -34,4 +34,12 @@ COHORT_RNG_HD constexpr float uniform(uint64_t seed, uint32_t position, uint32_t
   return static_cast<float>(words[0] >> 8) * 0x1p-24F;
 }
 
+/// Uniform in [0, bound), from the same counters.
+COHORT_RNG_HD constexpr uint32_t random_below(uint64_t seed, uint32_t position, uint32_t draw, uint32_t stream,
+                                              uint32_t bound) {
+  const auto words =
+      philox4x32({position, draw, stream, 0U}, {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+  return static_cast<uint32_t>((uint64_t{words[0]} * bound) >> 32);
+}
+
 }  // namespace cohort

@@ -25,4 +25,10 @@ inline constexpr double kMaxPenalty = 100;  // frequency and presence, either si
 inline constexpr int32_t kMaxPenaltyWindow = 1 << 30;
 inline constexpr int32_t kMaxLogprobs = 100;
 
+// DiffusionRules
+inline constexpr int32_t kMaxCanvas = 4096;
+inline constexpr int32_t kMaxDiffusionSteps = 10000;
+inline constexpr float kMaxEntropy = 1e6F;
+inline constexpr float kLeastDiffusionTemperature = 1e-3F;
+
 }  // namespace cohort

@@ -71,8 +71,47 @@ RowScan scan_with(std::span<const float> values) {
 }
 
 template <class Ops>
+void divide_with(std::span<float> values, float divisor) {
+  const typename Ops::F by = Ops::set(divisor);
+  size_t i = 0;
+  for (; i + kRowLanes <= values.size(); i += kRowLanes) {
+    float* at = values.data() + i;
+    Ops::store(at, Ops::div(Ops::load(at), by));
+  }
+  for (; i < values.size(); ++i) values[i] = values[i] / divisor;
+}
+
+template <class Ops>
+void weigh_with(std::span<float> values, float maximum, std::span<float> sums, std::span<float> moments) {
+  using F = typename Ops::F;
+  const F most = Ops::set(maximum), zero = Ops::set(0.0F);
+  for (size_t chunk = 0; chunk * kRowChunk < values.size(); ++chunk) {
+    const size_t end = (chunk + 1) * kRowChunk < values.size() ? (chunk + 1) * kRowChunk : values.size();
+    F sum = zero, moment = zero;
+    size_t i = chunk * kRowChunk;
+    for (; i + kRowLanes <= end; i += kRowLanes) {
+      float* at = values.data() + i;
+      const F d = Ops::sub(Ops::load(at), most), e = numerics::exp<Ops>(d);
+      sum = Ops::add(sum, e);
+      moment = Ops::fma(e, d, moment);
+      Ops::store(at, e);
+    }
+    if (i < end) {  // lanes without a value add 0 to sums that are never -0: no change
+      const int n = static_cast<int>(end - i);
+      float* at = values.data() + i;
+      const F d = Ops::sub(Ops::load_part(at, n, maximum), most), e = Ops::within(numerics::exp<Ops>(d), zero, 0, n);
+      sum = Ops::add(sum, e);
+      moment = Ops::fma(e, d, moment);
+      Ops::store_part(at, e, n);
+    }
+    sums[chunk] = Ops::tree16(sum);
+    moments[chunk] = Ops::tree16(moment);
+  }
+}
+
+template <class Ops>
 constexpr RowKernels row_kernels_with() {
-  return {exp_below_with<Ops>, scan_with<Ops>};
+  return {exp_below_with<Ops>, scan_with<Ops>, divide_with<Ops>, weigh_with<Ops>};
 }
 
 }  // namespace cohort

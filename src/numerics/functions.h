@@ -148,6 +148,31 @@ COHORT_HD inline typename Ops::F tanh(typename Ops::F x) {
   return Ops::sub(one, Ops::div(two, Ops::add(one, exp<Ops>(Ops::mul(x, two)))));
 }
 
+// Minimax polynomial for (log(1 + r) - r + r^2 / 2) / r^3 on [sqrt(1/2) - 1, sqrt(2) - 1]; Cephes logf coefficients.
+inline constexpr float kLogPoly[9] = {7.0376836292e-2F,  -1.1514610310e-1F, 1.1676998740e-1F,
+                                      -1.2420140846e-1F, 1.4249322787e-1F,  -1.6668057665e-1F,
+                                      2.0000714765e-1F,  -2.4999993993e-1F, 3.3333331174e-1F};
+inline constexpr float kSqrtHalf = 0.70710678118654752F;
+
+/// The natural logarithm of a positive normal number.
+inline float log(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  auto exponent = static_cast<float>(static_cast<int32_t>(bits >> 23) - 126);
+  float m = std::bit_cast<float>((bits & 0x007fffffU) | 0x3f000000U);  // in [1/2, 1)
+  if (m < kSqrtHalf) {
+    m = m + m;
+    exponent = exponent - 1.0F;
+  }
+  const float r = m - 1.0F;
+  float p = kLogPoly[0];
+  for (int i = 1; i < 9; ++i) p = std::fma(p, r, kLogPoly[i]);
+  const float z = r * r;
+  float y = r * z * p;
+  y = std::fma(exponent, kLn2Low, y);
+  y = std::fma(-0.5F, z, y);
+  return std::fma(exponent, kLn2High, r + y);
+}
+
 inline float exp(float x) {
   return exp<ScalarOps>(x);
 }
