@@ -18,6 +18,10 @@ argmax at the accepted positions and takes fresh random tokens elsewhere.
 import numpy as np
 import torch
 from transformers import DynamicCache
+from transformers.models.diffusion_gemma.generation_diffusion_gemma import (
+    EntropyBoundSampler,
+    EntropyBoundSamplerConfig,
+)
 
 T_MIN, T_MAX, BOUND = 0.4, 0.8, 2.0
 PLAN = ((3, 1), (1,), (1,))  # for each prompt: the steps of each block
@@ -35,11 +39,12 @@ def encode(model, cache, ids):
         model.model.encoder(input_ids=torch.tensor([ids]), cache=cache)
 
 
-def accept(entropy):
-    """Positions in order of entropy while the sum of those before stays within the bound; the first one always."""
-    order = np.argsort(entropy, kind="stable")
-    before = np.cumsum(entropy[order]) - entropy[order]
-    return sorted(int(p) for p in order[before <= BOUND])
+def accept(processed):
+    """Positions that transformers' own sampler accepts of logits [1, canvas, vocab], already divided by the temperature."""
+    sampler = EntropyBoundSampler(EntropyBoundSamplerConfig(entropy_bound=BOUND), *processed.shape[1:], 0)
+    any_canvas = torch.zeros(processed.shape[:2], dtype=torch.long)
+    sampler.accept_canvas(any_canvas, any_canvas, processed, 0)
+    return sampler.accepted_token_mask[0].nonzero().flatten().tolist()
 
 
 def run(model, prompt_ids, plan, canvases):
@@ -56,7 +61,7 @@ def run(model, prompt_ids, plan, canvases):
             tensors[f"{b}.{s}"] = logits
             conditioning = (logits / temperature)[None]
             entropy = torch.distributions.Categorical(logits=conditioning[0]).entropy().numpy()
-            accepted, argmax = accept(entropy), logits.argmax(-1).tolist()
+            accepted, argmax = accept(conditioning), logits.argmax(-1).tolist()
             steps.append(
                 {
                     "canvas": canvas,

@@ -102,7 +102,8 @@ INSTANTIATE_TEST_SUITE_P(All, ConvertGolden,
                                            Pair{"mixtral", "mixtral-bf16.gguf", TensorType::bf16},
                                            Pair{"mixtral_fused", "mixtral-bf16.gguf", TensorType::bf16},
                                            Pair{"gemma4", "gemma4-bf16.gguf", TensorType::bf16},
-                                           Pair{"gemma4_deep", "gemma4_deep-bf16.gguf", TensorType::bf16}),
+                                           Pair{"gemma4_deep", "gemma4_deep-bf16.gguf", TensorType::bf16},
+                                           Pair{"diffusion_gemma", "diffusion_gemma-bf16.gguf", TensorType::bf16}),
                          [](const auto& info) { return std::string(info.param.folder); });
 
 /// Scores only have to put merges into the same order.

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "convert/plan.h"
+#include "models/diffusion_config.h"
 #include "models/gemma_config.h"
 
 namespace cohort::convert_detail {
@@ -97,6 +98,19 @@ Expected<void> add_gemma(const ModelConfig& config, const std::string& arch, ggu
   return {};
 }
 
+/// How canvases are denoised; these keys have no architecture before them.
+Expected<void> add_diffusion(DiffusionRules rules, const nlohmann::json* generation_config, gguf::Metadata& out) {
+  using gguf::Value;
+  if (generation_config != nullptr) COHORT_TRY(read_diffusion_from_generation_config(*generation_config, rules));
+  COHORT_TRY(out.add("diffusion.canvas_length", Value(u32(rules.canvas_length))));
+  COHORT_TRY(out.add("diffusion.eb_max_steps", Value(u32(rules.max_steps))));
+  COHORT_TRY(out.add("diffusion.eb_t_min", Value(rules.t_min)));
+  COHORT_TRY(out.add("diffusion.eb_t_max", Value(rules.t_max)));
+  COHORT_TRY(out.add("diffusion.eb_entropy_bound", Value(rules.entropy_bound)));
+  COHORT_TRY(out.add("diffusion.eb_stability_threshold", Value(u32(rules.stability))));
+  return out.add("diffusion.eb_confidence_threshold", Value(rules.confidence));
+}
+
 }  // namespace
 
 Expected<void> add_model_metadata(const ModelConfig& config, const std::string& name, TensorType type,
@@ -126,6 +140,7 @@ Expected<void> add_model_metadata(const ModelConfig& config, const std::string& 
   COHORT_TRY(out.add(arch + "rope.dimension_count", Value(u32(config.rotary_dims))));
   COHORT_TRY(out.add(arch + "rope.freq_base", Value(static_cast<float>(config.rope_base))));
   if (is_gemma(config.architecture)) COHORT_TRY(add_gemma(config, arch, out));
+  if (config.diffusion.canvas_length > 0) COHORT_TRY(add_diffusion(config.diffusion, generation_config, out));
   COHORT_TRY(add_rope_scaling(config.rope_scaling, arch + "rope.scaling.", out, notes));
   if (config.experts > 0) {
     COHORT_TRY(out.add(arch + "expert_count", Value(u32(config.experts))));

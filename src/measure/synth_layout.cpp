@@ -265,6 +265,7 @@ constexpr std::array kGemmaPresets = {
     GemmaPreset{"gemma4-26b-a4b", "gemma4", 30, 2816, 16, 2, 8, 262144, 2112, 704, 128},
     GemmaPreset{"gemma4-mini", "gemma4", 12, 1024, 4, 1, 2, 32000, 832, 448, 64},
     GemmaPreset{"diffusiongemma-26b-a4b", "diffusion-gemma", 30, 2816, 16, 2, 8, 262144, 2112, 704, 128},
+    GemmaPreset{"diffusiongemma-mini", "diffusion-gemma", 12, 1024, 4, 1, 2, 32000, 832, 448, 64},
 };
 
 ModelConfig gemma_config(const GemmaPreset& p, int32_t layers) {

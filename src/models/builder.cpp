@@ -89,8 +89,17 @@ ValueId ProgramBuilder::experts(const std::string& name, ValueId x, ValueId rout
   return append(name, weights, {x, routes}, static_cast<int32_t>(weights.down->rows));
 }
 
-ValueId ProgramBuilder::scale(const std::string& name, ValueId x, const VectorWeight* values) {
-  return append(name, op::Scale{values}, {x}, width(x));
+ValueId ProgramBuilder::scale(const std::string& name, ValueId x, const VectorWeight* values,
+                              const VectorWeight* canvas_values) {
+  return append(name, op::Scale{values, canvas_values}, {x}, width(x));
+}
+
+ValueId ProgramBuilder::mix(const std::string& name, const Weight* table, float scale) {
+  return append(name, op::Mix{table, scale}, {}, static_cast<int32_t>(table->cols));
+}
+
+ValueId ProgramBuilder::condition(const std::string& name, ValueId e, ValueId g) {
+  return append(name, op::Condition{eps_}, {e, g}, width(e));
 }
 
 ValueId ProgramBuilder::softcap(const std::string& name, ValueId x, float cap) {

@@ -38,9 +38,13 @@ class ProgramBuilder {
   ValueId route(const std::string& name, ValueId x, const Weight* router, int32_t top_k, bool renormalise,
                 const VectorWeight* per_expert_scale = nullptr);
   ValueId experts(const std::string& name, ValueId x, ValueId routes, const op::Experts& weights);
-  ValueId scale(const std::string& name, ValueId x, const VectorWeight* values);
+  ValueId scale(const std::string& name, ValueId x, const VectorWeight* values,
+                const VectorWeight* canvas_values = nullptr);
   ValueId softcap(const std::string& name, ValueId x, float cap);
   ValueId gather(ValueId x);
+  /// [rows, cols of the table]
+  ValueId mix(const std::string& name, const Weight* table, float scale);
+  ValueId condition(const std::string& name, ValueId e, ValueId g);
 
   /// The finished program, or what was missing.
   Expected<Program> finish(ValueId logits);

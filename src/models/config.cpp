@@ -8,6 +8,7 @@
 #include "base/printable.h"
 #include "base/result.h"
 #include "formats/gguf/metadata.h"
+#include "models/diffusion_config.h"
 #include "models/families.h"
 #include "models/gemma_config.h"
 #include "models/rope.h"
@@ -83,6 +84,7 @@ Expected<ModelConfig> config_from_huggingface(const json& root) {
   const bool mixtral = type == "mixtral";
   out.architecture = family->architecture;
   COHORT_ASSIGN(out.name, config.get_string("_name_or_path", ""));
+  if (out.architecture == "diffusion-gemma") COHORT_TRY(read_diffusion_from_huggingface(config, out.diffusion));
   // Models that also see and hear keep the text model's sizes apart.
   const bool gemma = is_gemma(out.architecture);
   if (gemma && config.contains("text_config")) {
@@ -148,6 +150,7 @@ Expected<ModelConfig> config_from_gguf(const gguf::Metadata& metadata) {
   COHORT_ASSIGN(out.vocabulary, dimension("number of tokens", static_cast<int64_t>(tokens->size())));
   if (is_gemma(architecture)) {
     COHORT_TRY(read_gemma_from_gguf(metadata, out));
+    if (architecture == "diffusion-gemma") COHORT_TRY(read_diffusion_from_gguf(metadata, out.diffusion));
     COHORT_TRY(check(out));
     return out;
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cohort/error.h"
+#include "cohort/sampling.h"
 #include "models/program.h"
 
 namespace cohort {
@@ -58,6 +59,7 @@ struct ModelConfig {
   SlidingAttention sliding;
   int32_t turning_pairs = -1;   // the first pairs of a head that rotate, the others stand still; -1: all
   bool keys_as_values = false;  // full layers without attn_v take what attn_k gives for their values
+  DiffusionRules diffusion;     // DiffusionGemma
   float logit_softcap = 0;      // logits become cap * tanh(logits / cap); 0: they stay as they are
 
   bool slides(int32_t layer) const { return !sliding.layers.empty() && sliding.layers[static_cast<size_t>(layer)]; }

@@ -7,10 +7,14 @@ namespace {
 
 // Mixtral is GGUF's "llama" with an expert_count; in Hugging Face it has a model_type of its own.
 constexpr std::array kFamilies{
-    Family{"qwen3moe", "qwen3_moe", true, build_qwen3moe}, Family{"qwen3", "qwen3", false, build_qwen3},
-    Family{"qwen2", "qwen2", false, build_qwen2},          Family{"llama", "llama", false, build_llama},
-    Family{"llama", "mixtral", true, build_llama},         Family{"gemma4", "gemma4", true, build_gemma4},
+    Family{"qwen3moe", "qwen3_moe", true, build_qwen3moe},
+    Family{"qwen3", "qwen3", false, build_qwen3},
+    Family{"qwen2", "qwen2", false, build_qwen2},
+    Family{"llama", "llama", false, build_llama},
+    Family{"llama", "mixtral", true, build_llama},
+    Family{"gemma4", "gemma4", true, build_gemma4},
     Family{"gemma4", "gemma4_text", true, build_gemma4},
+    Family{"diffusion-gemma", "diffusion_gemma", true, build_diffusion_gemma},
 };
 
 std::string join(std::string_view Family::*name) {

@@ -69,22 +69,23 @@ GemmaHeads gemma_heads(ProgramBuilder& p, const ModelConfig& c, const RopeTables
 }
 
 ValueId gemma_after_attention(ProgramBuilder& p, const ModelConfig& c, const GemmaHeads& heads, ValueId x,
-                              ValueId attended, const std::string& layer_scalar) {
+                              ValueId attended, const std::string& layer_scalar, const std::string& canvas_scalar) {
   const ValueId o =
       p.linear("attn_output", attended, p.matrix("attn_output", c.hidden, int64_t{c.heads} * heads.head_dim));
   const ValueId h =
       p.add("attn_residual", x, p.rms_norm("post_attention_norm", o, p.vector("post_attention_norm.weight", c.hidden)));
   const ValueId f = p.rms_norm("post_ffw_norm", feed_forward(p, c, h), p.vector("post_ffw_norm.weight", c.hidden));
-  return p.scale("layer_output", p.add("ffn_residual", h, f), p.vector(layer_scalar, 1));
+  return p.scale("layer_output", p.add("ffn_residual", h, f), p.vector(layer_scalar, 1),
+                 canvas_scalar.empty() ? nullptr : p.vector(canvas_scalar, 1));
 }
 
 ValueId gemma_layer(ProgramBuilder& p, const ModelConfig& c, const RopeTables& rope, int32_t layer, ValueId x,
-                    const std::string& layer_scalar) {
+                    const std::string& layer_scalar, const std::string& canvas_scalar) {
   const GemmaHeads heads = gemma_heads(p, c, rope, layer, x);
   // The norms of queries and keys take the place of 1 / sqrt(head_dim).
   const ValueId attended =
       p.attend("attn", heads.q, heads.k, heads.v, c.heads, heads.kv_heads, heads.head_dim, 1.0F, heads.window);
-  return gemma_after_attention(p, c, heads, x, attended, layer_scalar);
+  return gemma_after_attention(p, c, heads, x, attended, layer_scalar, canvas_scalar);
 }
 
 ValueId gemma_head(ProgramBuilder& p, const ModelConfig& c, WeightStore& weights, ValueId x) {

@@ -47,6 +47,17 @@ const Map& gemma_tensors() {
   return kTensors;
 }
 
+/// DiffusionGemma's tensors outside of its layers.
+const Map& self_conditioning() {
+  static const Map kTensors{
+      {"self_cond_pre_norm.weight", "pre_norm.weight"},
+      {"self_cond_gate.weight", "gate_proj.weight"},
+      {"self_cond_up.weight", "up_proj.weight"},
+      {"self_cond_down.weight", "down_proj.weight"},
+  };
+  return kTensors;
+}
+
 std::string_view projection_of(std::string_view name) {
   if (name.ends_with("ffn_gate_exps")) return "gate_proj";
   return name.ends_with("ffn_down_exps") ? "down_proj" : "up_proj";
@@ -75,10 +86,19 @@ std::string HuggingFaceNames::tensor(const std::string& name) const {
   if (name == "token_embd.weight") return prefix_ + "embed_tokens.weight";
   if (name == "output_norm.weight") return prefix_ + "norm.weight";
   if (name == "output.weight") return "lm_head.weight";
+  if (const auto found = self_conditioning().find(name); found != self_conditioning().end())
+    return prefix_ + "self_conditioning." + std::string(found->second);
   if (!name.starts_with("blk.")) return name;
   const std::string in_layer = name.substr(name.find('.', 4) + 1);
   const size_t part_end = in_layer.rfind('.');
   const std::string part = in_layer.substr(0, part_end), ending = in_layer.substr(std::min(part_end, in_layer.size()));
+  if (gemma_ && in_layer == "enc_layer_output_scale.weight") {
+    // The encoder shares all but this.
+    std::string of_encoder = layer(name) + "layer_scalar";
+    if (const size_t at = of_encoder.find("decoder."); at != std::string::npos)
+      of_encoder.replace(at, 8, "encoder.language_model.");
+    return of_encoder;
+  }
   if (gemma_) {
     if (const auto found = gemma_tensors().find(in_layer); found != gemma_tensors().end())
       return layer(name) + std::string(found->second);

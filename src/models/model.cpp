@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/result.h"
+#include "models/diffusion_config.h"
 #include "models/families.h"
 #include "models/huggingface_names.h"
 
@@ -34,6 +35,8 @@ Expected<void> Model::open(const std::filesystem::path& path) {
   if (std::filesystem::is_directory(path, ignored)) {
     COHORT_ASSIGN(folder_, huggingface::Folder::open(path));
     COHORT_ASSIGN(config_, config_from_huggingface(folder_->config()));
+    if (config_.diffusion.canvas_length > 0 && folder_->generation_config() != nullptr)
+      COHORT_TRY(read_diffusion_from_generation_config(*folder_->generation_config(), config_.diffusion));
     COHORT_ASSIGN(safetensors_, safetensors::Folder::open(path));
     COHORT_ASSIGN(const auto quantisation, huggingface::read_quantisation(folder_->config()));
     store_ = make_safetensors_store(*safetensors_, config_.architecture, quantisation);

@@ -68,9 +68,13 @@ std::string details(const Action& action) {
             return fmt::format("{}; {}; {}; {}", weight_text(*o.gate), weight_text(*o.up), weight_text(*o.down),
                                activation_name(o.activation));
           },
-          [](const op::Scale& o) { return vector_text(o.values); },
+          [](const op::Scale& o) {
+            return vector_text(o.values) + (o.canvas_values != nullptr ? ", canvas " + o.canvas_values->name : "");
+          },
           [](const op::Softcap& o) { return fmt::format("cap {}", o.cap); },
           [](const op::Gather&) { return std::string("sampled rows only"); },
+          [](const op::Mix& o) { return weight_text(*o.table) + fmt::format(", times {}", o.scale); },
+          [](const op::Condition& o) { return fmt::format("canvas rows: norm of the sum, eps {}", o.eps); },
       },
       action);
 }
@@ -106,6 +110,8 @@ std::string_view kind_name(const Action& action) {
                         [](const op::Scale&) { return "scale"; },
                         [](const op::Softcap&) { return "softcap"; },
                         [](const op::Gather&) { return "gather"; },
+                        [](const op::Mix&) { return "mix"; },
+                        [](const op::Condition&) { return "condition"; },
                     },
                     action);
 }

@@ -96,9 +96,21 @@ struct Experts {
   const Weight* down;
   Activation activation;
 };
-/// x * values: one factor, or one per column.
+/// x * values: one factor, or one per column. canvas_values: those of the rows of a canvas, null: the same.
 struct Scale {
   const VectorWeight* values;
+  const VectorWeight* canvas_values = nullptr;
+  const VectorWeight* of(bool canvas) const { return canvas && canvas_values != nullptr ? canvas_values : values; }
+};
+/// -> [rows, cols] what the rows of a canvas were thought to hold (SequenceRows::mixtures): the sum of the rows of the
+/// table that belong to their tokens, each times its weight, then times `scale` (rule 10); +0 for all other rows.
+struct Mix {
+  const Weight* table;
+  float scale;
+};
+/// inputs e, g: rows of a canvas become rms_norm(e + g) without a weight, all others stay e.
+struct Condition {
+  float eps;
 };
 /// cap * tanh(x / cap).
 struct Softcap {
@@ -109,7 +121,7 @@ struct Gather {};
 }  // namespace op
 
 using Action = std::variant<op::Embed, op::RmsNorm, op::Linear, op::Rope, op::Attend, op::Add, op::Gate, op::Route,
-                            op::Experts, op::Scale, op::Softcap, op::Gather>;
+                            op::Experts, op::Scale, op::Softcap, op::Gather, op::Mix, op::Condition>;
 
 struct Op {
   std::string name;    // "blk.3.attn_q"

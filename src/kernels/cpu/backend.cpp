@@ -10,6 +10,7 @@
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/experts.h"
 #include "kernels/cpu/linear_stage.h"
+#include "kernels/cpu/mix_stage.h"
 #include "kernels/cpu/owned_jobs.h"
 #include "kernels/cpu/plan.h"
 #include "kernels/cpu/row_items.h"
@@ -39,6 +40,7 @@ class Executor final : public CpuBackend {
         attention_(attention_kernels(options.isa)),
         experts_(linear_, elementwise_, threads),
         linears_(linear_, elementwise_, threads),
+        mix_(elementwise_),
         attention_jobs_(threads),
         thread_scratch_(static_cast<size_t>(threads)),
         clock_(program, threads) {
@@ -103,6 +105,9 @@ class Executor final : public CpuBackend {
           break;
         case Stage::Kind::experts:
           run_experts(stage, rows);
+          break;
+        case Stage::Kind::mix:
+          run_mix(stage);
           break;
       }
     }
@@ -190,6 +195,13 @@ class Executor final : public CpuBackend {
     clock_.run_jobs(
         team_, linears_.jobs(), [&](int64_t job, int) { linears_.run(job); },
         [&](int64_t job) { return linears_.op_of(job); });
+  }
+
+  // --- canvases ---------------------------------------------------------------------------------------------------
+  void run_mix(const Stage& stage) {
+    mix_.begin(std::get<op::Mix>(stage.op->action), values_.batch(), values_.floats(stage.op->output, 0));
+    clock_.run_jobs(
+        team_, mix_.jobs(), [&](int64_t job, int) { mix_.run(job); }, [&](int64_t) { return stage.op; });
   }
 
   // --- attention --------------------------------------------------------------------------------------------------
@@ -291,6 +303,7 @@ class Executor final : public CpuBackend {
   // Memory of a step, kept for the next one.
   StepValues values_;
   LinearStage linears_;
+  MixStage mix_;
   std::vector<AttentionPlan> attention_plans_;
   OwnedJobs attention_jobs_;
   FloatBuffer shared_;

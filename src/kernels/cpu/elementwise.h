@@ -44,6 +44,8 @@ struct ElementwiseKernels {
   /// One row's routes from its logits, which become scratch. experts, weights [top_k], in descending order of
   /// probability, ties to the lower expert; NaN is chosen last, by index, so that every expert is valid.
   void (*route)(const RouteRule& rule, float* logits, int32_t* experts, float* weights);
+  /// y[i] = fma(weights[k], table[indices[k] * width + i], y[i]) for k = 0, 1, ... count - 1 in order.
+  void (*mix)(const float* table, const int32_t* indices, const float* weights, int64_t count, int64_t width, float* y);
   /// The lowest index of the largest number; NaN never counts; 0 when nothing but NaN is there.
   int64_t (*argmax)(const float* x, int64_t count);
 };

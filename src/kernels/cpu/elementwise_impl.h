@@ -208,8 +208,38 @@ struct Elementwise {
     }
   }
 
+  // Four vectors of sums at a time: enough chains to hide the latency of fma, few enough to stay in registers.
+  static void mix(const float* table, const int32_t* indices, const float* weights, int64_t count, int64_t width,
+                  float* y) {
+    int64_t i = 0;
+    for (; i + 4 * kLanes <= width; i += 4 * kLanes) {
+      F a = Ops::load(y + i), b = Ops::load(y + i + kLanes);
+      F c = Ops::load(y + i + 2 * kLanes), d = Ops::load(y + i + 3 * kLanes);
+      for (int64_t k = 0; k < count; ++k) {
+        const F w = Ops::set(weights[k]);
+        const float* x = table + indices[k] * width + i;
+        a = Ops::fma(w, Ops::load(x), a);
+        b = Ops::fma(w, Ops::load(x + kLanes), b);
+        c = Ops::fma(w, Ops::load(x + 2 * kLanes), c);
+        d = Ops::fma(w, Ops::load(x + 3 * kLanes), d);
+      }
+      Ops::store(y + i, a);
+      Ops::store(y + i + kLanes, b);
+      Ops::store(y + i + 2 * kLanes, c);
+      Ops::store(y + i + 3 * kLanes, d);
+    }
+    for (; i < width; i += kLanes) {
+      const int n = width - i < kLanes ? static_cast<int>(width - i) : kLanes;
+      F a = load(y + i, n);
+      for (int64_t k = 0; k < count; ++k)
+        a = Ops::fma(Ops::set(weights[k]), load(table + indices[k] * width + i, n), a);
+      Ops::store_part(y + i, a, n);
+    }
+  }
+
   static constexpr ElementwiseKernels table() {
-    return {rms_norm, add_rms_norm, rms_norm_add, rope, add, scale, multiply, softcap, gate, softmax, route, argmax};
+    return {rms_norm, add_rms_norm, rms_norm_add, rope,  add, scale, multiply,
+            softcap,  gate,         softmax,      route, mix, argmax};
   }
 };
 

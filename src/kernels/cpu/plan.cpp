@@ -122,6 +122,14 @@ class Compiler {
   void place(const op::Scale&, const Op& op) { place_row(RowItem::Kind::scale, op); }
   void place(const op::Softcap&, const Op& op) { place_row(RowItem::Kind::softcap, op); }
   void place(const op::Gather&, const Op& op) { place_row(RowItem::Kind::gather, op); }
+  void place(const op::Condition&, const Op& op) { place_row(RowItem::Kind::condition, op); }
+
+  void place(const op::Mix&, const Op& op) {
+    Stage stage;
+    stage.kind = Stage::Kind::mix;
+    stage.op = &op;
+    made(op.output, push(std::move(stage)), op);
+  }
 
   void place(const op::Linear& linear, const Op& op) {
     place_linear(weights_.matrix(linear.weight), linear.bias, op.inputs[0], op.output, op);
@@ -233,6 +241,8 @@ std::string_view name_of(RowItem::Kind kind) {
       return "softcap";
     case RowItem::Kind::gather:
       return "gather";
+    case RowItem::Kind::condition:
+      return "condition";
     case RowItem::Kind::append:
       return "append";
     case RowItem::Kind::quantise:
@@ -257,6 +267,7 @@ std::string to_text(const Program&, const Plan& plan) {
                         stage.kind == Stage::Kind::rows     ? "rows"
                         : stage.kind == Stage::Kind::linear ? "linear"
                         : stage.kind == Stage::Kind::attend ? "attend"
+                        : stage.kind == Stage::Kind::mix    ? "mix"
                                                             : "experts");
     for (const RowItem& item : stage.rows) text += fmt::format(" {}({})", name_of(item.kind), item.op->name);
     for (const LinearItem& item : stage.linears) text += fmt::format(" {}", item.op->name);

@@ -14,7 +14,7 @@ namespace cohort::cpu {
 
 /// An operation on one row that needs nothing of other rows.
 struct RowItem {
-  enum class Kind : uint8_t { embed, rms_norm, rope, add, gate, scale, softcap, gather, append, quantise, choose };
+  enum class Kind : uint8_t { embed, rms_norm, rope, add, gate, scale, softcap, gather, condition, append, quantise, choose };
   Kind kind;
   const Op* op;           // what it belongs to
   ValueId input, output;  // quantise: the value; choose: the logits and the routes; append: see the op
@@ -28,12 +28,12 @@ struct LinearItem {
 };
 
 struct Stage {
-  enum class Kind : uint8_t { rows, linear, attend, experts };
+  enum class Kind : uint8_t { rows, linear, attend, experts, mix };
   Kind kind;
   Extent extent = Extent::rows;
   std::vector<RowItem> rows;
   std::vector<LinearItem> linears;
-  const Op* op = nullptr;  // attend, experts
+  const Op* op = nullptr;  // attend, experts, mix
 };
 
 /// Where a value lives.

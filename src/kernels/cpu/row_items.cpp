@@ -46,7 +46,7 @@ void run_row_item(const RowKernels& kernels, const RowItem& item, int64_t row, i
                                values.floats(item.output, row));
       return;
     case RowItem::Kind::scale: {
-      const auto& factors = std::get<op::Scale>(op.action).values->values;
+      const auto& factors = std::get<op::Scale>(op.action).of(values.in_canvas(row))->values;
       const float* x = values.floats(item.input, row);
       float* y = values.floats(item.output, row);
       if (factors.size() == 1) {
@@ -65,6 +65,18 @@ void run_row_item(const RowKernels& kernels, const RowItem& item, int64_t row, i
                   values.floats(item.input, values.batch().sampled_rows[static_cast<size_t>(row)]),
                   static_cast<size_t>(values.place(item.output).width) * sizeof(float));
       return;
+    case RowItem::Kind::condition: {
+      const int32_t width = values.place(item.output).width;
+      const float* e = values.floats(op.inputs[0], row);
+      float* y = values.floats(item.output, row);
+      if (!values.in_canvas(row)) {
+        std::memcpy(y, e, static_cast<size_t>(width) * sizeof(float));
+        return;
+      }
+      kernels.elementwise.add(e, values.floats(op.inputs[1], row), width, y);
+      kernels.elementwise.rms_norm(y, nullptr, std::get<op::Condition>(op.action).eps, width, 1, y);
+      return;
+    }
     case RowItem::Kind::append: {
       const SequenceRows& sequence = values.batch().sequences[static_cast<size_t>(values.sequence_of(row))];
       const auto call = make_attention_call(std::get<op::Attend>(op.action), values.batch(), *kernels.cache, nullptr,

@@ -49,6 +49,7 @@ class StepValues {
   int64_t sampled() const { return sampled_; }
   /// The sequence of a row: index into Batch::sequences.
   int32_t sequence_of(int64_t row) const { return sequence_of_[static_cast<size_t>(row)]; }
+  bool in_canvas(int64_t row) const { return batch_->sequences[static_cast<size_t>(sequence_of(row))].canvas; }
 
   const ValuePlace& place(ValueId id) const { return plan_->values[static_cast<size_t>(id)]; }
   float* floats(ValueId id, int64_t row) const {

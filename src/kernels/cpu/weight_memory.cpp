@@ -63,6 +63,7 @@ Expected<WeightMemory> WeightMemory::create(const Program& program, ThreadTeam& 
   const auto weights = matrices_of(program);
   for (const Op& op : program.ops) {
     if (const auto* embed = std::get_if<op::Embed>(&op.action)) memory.holds_.emplace_back(*embed->table);
+    if (const auto* mix = std::get_if<op::Mix>(&op.action)) memory.holds_.emplace_back(*mix->table);
   }
   std::string described;  // what a packed file must have been made for
   for (const Weight* weight : weights) {

@@ -145,6 +145,15 @@ Expected<void> Lowering::emit(size_t i, const op::Softcap& softcap) {
   return emit_elementwise(i, args);
 }
 
+Expected<void> Lowering::emit(size_t, const op::Mix&) {
+  return fail(ErrorCode::unsupported,
+              "CUDA: block diffusion is not there yet, the model runs on the CPU (--device cpu)");
+}
+
+Expected<void> Lowering::emit(size_t i, const op::Condition&) {
+  return emit(i, op::Mix{});
+}
+
 Expected<void> Lowering::emit(size_t i, const op::Rope& rope) {
   ElementwiseArgs args;
   args.kind = rope.pairing == RopePairing::half_split ? Elementwise::rope_half : Elementwise::rope_adjacent;

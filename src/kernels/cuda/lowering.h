@@ -195,6 +195,8 @@ class Lowering {
   Expected<void> emit(size_t i, const op::Gate& gate);
   Expected<void> emit(size_t i, const op::Scale& scale);
   Expected<void> emit(size_t i, const op::Softcap& softcap);
+  Expected<void> emit(size_t i, const op::Mix&);
+  Expected<void> emit(size_t i, const op::Condition&);
   Expected<void> emit(size_t i, const op::Rope& rope);
   template <class Args>
   Expected<void> set_rope(const op::Rope& rope, Args& args) {

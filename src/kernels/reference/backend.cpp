@@ -31,6 +31,7 @@ class ReferenceBackend final : public Backend {
     for (const Op& op : program.ops) {
       for (const Weight* weight : matrices_of(op)) holds_.emplace_back(*weight);
       if (const auto* embed = std::get_if<op::Embed>(&op.action)) holds_.emplace_back(*embed->table);
+      if (const auto* mix = std::get_if<op::Mix>(&op.action)) holds_.emplace_back(*mix->table);
     }
   }
 
@@ -187,12 +188,43 @@ class ReferenceBackend final : public Backend {
     }
   }
 
-  void run_op(const op::Scale& scale, const Op& op, const Batch&, int64_t) {
-    const auto& factors = scale.values->values;
+  void run_op(const op::Scale& scale, const Op& op, const Batch& batch, int64_t rows) {
     const auto width = static_cast<size_t>(value(op.output).width);
-    const auto& x = floats(op.inputs[0]);
-    for (size_t i = 0; i < x.size(); ++i)
-      floats(op.output)[i] = x[i] * (factors.size() == 1 ? factors[0] : factors[i % width]);
+    for (int64_t r = 0; r < rows; ++r) {
+      const auto& factors = scale.of(is_canvas(batch, r))->values;
+      const float* x = row_of(op.inputs[0], r);
+      float* y = row_of(op.output, r);
+      for (size_t i = 0; i < width; ++i) y[i] = x[i] * factors[factors.size() == 1 ? 0 : i];
+    }
+  }
+
+  /// Row `row` of all rows of the step.
+  static bool is_canvas(const Batch& batch, int64_t row) {
+    return std::ranges::any_of(batch.sequences, [&](const SequenceRows& s) {
+      return s.canvas && row >= s.first_row && row < s.first_row + s.rows;
+    });
+  }
+
+  void run_op(const op::Mix& mix, const Op& op, const Batch& batch, int64_t) {
+    std::ranges::fill(floats(op.output), 0.0F);
+    for (const SequenceRows& s : batch.sequences) {
+      if (s.mixtures.empty()) continue;
+      team_.run(s.rows, [&](int64_t i, int) {
+        reference::mix_row(mix, s.mixtures[static_cast<size_t>(i)], row_of(op.output, s.first_row + i));
+      });
+    }
+  }
+
+  void run_op(const op::Condition& condition, const Op& op, const Batch& batch, int64_t rows) {
+    const int64_t width = value(op.output).width;
+    for (int64_t r = 0; r < rows; ++r) {
+      const float* e = row_of(op.inputs[0], r);
+      const float* g = row_of(op.inputs[1], r);
+      float* y = row_of(op.output, r);
+      const bool canvas = is_canvas(batch, r);
+      for (int64_t i = 0; i < width; ++i) y[i] = canvas ? e[i] + g[i] : e[i];
+      if (canvas) numerics::rms_norm(y, nullptr, condition.eps, width, y);
+    }
   }
 
   void run_op(const op::Softcap& softcap, const Op& op, const Batch&, int64_t) {

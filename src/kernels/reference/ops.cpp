@@ -132,6 +132,18 @@ void experts_row(const op::Experts& experts, std::span<const RouteSlot> slots, A
   }
 }
 
+void mix_row(const op::Mix& mix, const Mixture& mixture, float* y) {
+  const Weight& table = *mix.table;
+  std::fill_n(y, table.cols, 0.0F);
+  std::vector<float> row(static_cast<size_t>(table.cols));
+  for (size_t k = 0; k < mixture.tokens.size(); ++k) {
+    const auto token = static_cast<size_t>(mixture.tokens[k]);
+    decode_row(table.type, table.slices[0] + token * row_bytes(table.type, table.cols), row.data(), table.cols);
+    for (size_t d = 0; d < row.size(); ++d) y[d] = std::fma(mixture.weights[k], row[d], y[d]);
+  }
+  for (int64_t d = 0; d < table.cols; ++d) y[d] *= mix.scale;
+}
+
 void gate_row(Activation activation, const float* gate, const float* up, int64_t count, float* y) {
   for (int64_t i = 0; i < count; ++i) {
     const float a = activation == Activation::silu ? numerics::silu(gate[i]) : numerics::gelu_tanh(gate[i]);

@@ -32,6 +32,9 @@ using HiddenSink = std::function<void(int64_t expert, const float* hidden)>;
 void experts_row(const op::Experts& experts, std::span<const RouteSlot> slots, ActivationMode mode, const float* x,
                  float* y, const HiddenSink& hidden = {});
 
+/// What a row of a canvas was thought to hold (rule 10): y[cols of the table].
+void mix_row(const op::Mix& mix, const Mixture& mixture, float* y);
+
 /// act(gate) * up.
 void gate_row(Activation activation, const float* gate, const float* up, int64_t count, float* y);
 
