@@ -50,6 +50,9 @@ if(Python3_FOUND AND TARGET cohort)
   add_test(NAME api.openai COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/api/openai_test.py $<TARGET_FILE:cohort>
                                    ${CMAKE_SOURCE_DIR}/tests/golden/gguf/qwen3_moe-bf16.gguf)
   set_tests_properties(api.openai PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 120)
+  add_test(NAME api.diffusion COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/api/diffusion_test.py $<TARGET_FILE:cohort>
+                                      ${CMAKE_SOURCE_DIR}/tests/golden/gguf/diffusion_gemma-bf16.gguf)
+  set_tests_properties(api.diffusion PROPERTIES TIMEOUT 120)
   add_test(NAME deploy COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/deploy/deploy_test.py $<TARGET_FILE:cohort>
                                ${CMAKE_SOURCE_DIR}/tests/golden/gguf/qwen3_moe-bf16.gguf)
   set_tests_properties(deploy PROPERTIES TIMEOUT 120)

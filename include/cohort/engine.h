@@ -49,6 +49,7 @@ struct EngineOptions {
                                // same tokens earlier in the stream), or a small model with the same vocabulary
   int32_t draft_tokens = 4;    // guesses of a stream in one step, at most
   bool draft_always = false;   // guess so many in every step, even where that is slower
+  DiffusionOptions diffusion;  // for models of block diffusion: what the model's own rules should be instead
   bool batching = true;        // false: streams run one by one; the bytes are the same
 };
 
@@ -75,6 +76,7 @@ struct StepReport {
   double bytes = 0;  // weights that had to be read: dense once, each distinct expert once
   std::vector<uint32_t>
       routes;                 // [MoE layers, experts] rows that chose each expert; empty where the device does not say
+  int64_t canvases = 0, canvas_steps = 0;  // that were finished in this step, and the steps that those took in all
   int64_t prompt_tokens = 0;  // of the sequences whose first token came with this step
   int64_t reused_tokens = 0;  // of those, from the prefix cache
   int64_t preemptions = 0;    // sequences that lost their pages and will be read again
@@ -122,7 +124,10 @@ class Engine {
   /// What submit() would say, without queueing anything. Depends on nothing that changes: any thread may ask.
   Expected<void> check(const SequenceRequest& request) const;
   /// Queues a sequence. invalid_argument: empty prompt, ids outside of the vocabulary, sampling or priority out of
-  /// range; capacity: prompt + 1 does not fit the context, or prompt + max_tokens more than all KV pages.
+  /// range; capacity: prompt + 1 (with block diffusion: prompt + a canvas) does not fit the context, or prompt +
+  /// max_tokens more than all KV pages. A model of block diffusion samples by its own rules: of the sampling only seed
+  /// and stream count, and what asks for a distribution of single tokens (penalties, logit_bias, logprobs, a
+  /// constraint) is unsupported.
   Expected<SequenceId> submit(SequenceRequest request);
   /// Frees the sequence's pages now; unknown and finished ids are ignored.
   void cancel(SequenceId id);
@@ -135,8 +140,8 @@ class Engine {
   /// One fused forward over the rows of all streams that can run, then sampling. An error means the device failed; a
   /// stream's own failure is an event.
   Expected<StepReport> step();
-  /// The logits [vocabulary] from which the last step's event was sampled; empty where a device chose the largest ones;
-  /// for tests and tools.
+  /// The logits [vocabulary] from which the last step's event was sampled; empty where a device chose the largest ones,
+  /// and with block diffusion; for tests and tools.
   std::span<const float> logits_of(size_t event) const;
 
   /// Running sequences, the one that goes first in front: by priority, then by arrival
@@ -151,6 +156,8 @@ class Engine {
   std::string description() const;
   /// "at most 4 guessed tokens a step from lookup"; empty: nothing is guessed.
   std::string draft() const;
+  /// How canvases are denoised; canvas_length 0: the model makes one token after another.
+  const DiffusionRules& diffusion() const;
   /// Bytes a second that the device reads from its own memory, measured now; 0: weights lie in the host's memory. Not
   /// while a step runs.
   double device_bandwidth() const;

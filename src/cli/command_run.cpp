@@ -30,6 +30,7 @@ struct Arguments {
   PromptSources prompts;
   RunOptions run;
   int64_t seed = -1;  // below 0: random
+  std::string token_filter;
 };
 
 int continue_prompts(Engine& engine, const TextModel& text, const RunOptions& options,
@@ -81,6 +82,12 @@ int run(Arguments& a) {
   const auto loaded = load_engine(a.engine);
   if (!loaded) return failed("run", loaded.error());
   Engine& engine = **loaded;
+  if (engine.diffusion().canvas_length > 0 && !a.token_filter.empty()) {
+    return failed("run", {ErrorCode::unsupported,
+                          fmt::format("{} chooses among single tokens; this model denoises {} (--diffusion-*): leave "
+                                      "it out",
+                                      a.token_filter, canvas_note(engine))});
+  }
   const auto text = load_text_model(engine.model());
   if (!text) return failed("run", text.error());
   if (prompts->texts.empty()) {
@@ -103,6 +110,7 @@ void add_run_command(CLI::App& app, int& exit_code) {
       "program at once. While a chat waits for a line, Ctrl-C ends it.");
   add_engine_flags(*command, a->engine);
   add_draft_flags(*command, a->engine);
+  add_diffusion_flags(*command, a->engine);
   command->add_option("-p,--prompt", a->prompts.texts, "A prompt; give it several times for several streams")
       ->type_name("TEXT")
       ->check(not_empty())
@@ -136,8 +144,9 @@ void add_run_command(CLI::App& app, int& exit_code) {
   command->add_flag("--json", a->run.json,
                     "Print tokens, texts and times as JSON at the end; in a chat one line of JSON for every answer");
   add_sampling_flags(*command, a->run.sampling);
-  command->callback([a, tokens, &exit_code] {
+  command->callback([a, tokens, command, &exit_code] {
     a->run.exact = tokens->count() > 0;
+    a->token_filter = token_filter(*command);
     exit_code = run(*a);
   });
 }

@@ -61,6 +61,7 @@ void print_start(const server::Server& server, const server::ServerOptions& o) {
   const std::string url = fmt::format("http://{}:{}", reachable_host(o.http.host), server.port());
   fmt::print("{} on {}\n", ready->name, engine.description());
   if (!engine.draft().empty()) fmt::print("Guesses: {}\n", engine.draft());
+  if (engine.diffusion().canvas_length > 0) fmt::print("Denoises {}\n", canvas_note(engine));
   // One stream can have no more than all pages.
   const int64_t each = std::min<int64_t>(c.context, int64_t{c.pages} * c.page_positions);
   fmt::print("{}, {} each; {} of {} ({}), weights {}\n", counted(c.max_streams, "stream"), counted(each, "position"),
@@ -149,6 +150,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("serve", "Serve the OpenAI API and a web page over HTTP");
   add_engine_flags(*command, o->engine);
   add_draft_flags(*command, o->engine);
+  add_diffusion_flags(*command, o->engine);
   command->add_option("--host", o->http.host, "Address to listen on; the default is reachable from this machine only")
       ->type_name("ADDRESS")
       ->check([](const std::string& host) {

@@ -167,6 +167,57 @@ void add_sampling_flags(CLI::App& command, SamplingParams& p) {
       ->capture_default_str();
 }
 
+void add_diffusion_flags(CLI::App& command, EngineOptions& o) {
+  DiffusionOptions& d = o.diffusion;
+  command
+      .add_option("--diffusion-steps", d.max_steps,
+                  "Block diffusion: steps of a canvas, at most (default of these: what the model says)")
+      ->check(whole_number(1, kMaxDiffusionSteps))
+      ->type_name("N")
+      ->envname("COHORT_DIFFUSION_STEPS");
+  command.add_option("--diffusion-t-max", d.t_max, "Block diffusion: temperature of the first step")
+      ->check(number(0, kMaxTemperature))
+      ->type_name("T")
+      ->envname("COHORT_DIFFUSION_T_MAX");
+  command.add_option("--diffusion-t-min", d.t_min, "Block diffusion: temperature that the last steps come near to")
+      ->check(number(0, kMaxTemperature))
+      ->type_name("T")
+      ->envname("COHORT_DIFFUSION_T_MIN");
+  command
+      .add_option("--diffusion-entropy-bound", d.entropy_bound,
+                  "Block diffusion: how uncertain (nats, in sum) tokens may be that a step accepts beside the surest")
+      ->check(number(0, static_cast<double>(kMaxEntropy)))
+      ->type_name("H")
+      ->envname("COHORT_DIFFUSION_ENTROPY_BOUND");
+  command
+      .add_option("--diffusion-stability", d.stability,
+                  "Block diffusion: a canvas may end early when its likeliest tokens were the same in so many steps "
+                  "before")
+      ->check(whole_number(0, kMaxDiffusionSteps))
+      ->type_name("N")
+      ->envname("COHORT_DIFFUSION_STABILITY");
+  command
+      .add_option("--diffusion-confidence", d.confidence,
+                  "Block diffusion: and when their mean entropy (nats) is below this")
+      ->check(number(0, static_cast<double>(kMaxEntropy)))
+      ->type_name("H")
+      ->envname("COHORT_DIFFUSION_CONFIDENCE");
+}
+
+std::string token_filter(const CLI::App& command) {
+  for (const char* name : {"--temp", "--top-k", "--top-p", "--min-p"}) {
+    if (command.count(name) > 0) return name;
+  }
+  return {};
+}
+
+std::string canvas_note(const Engine& engine) {
+  const DiffusionRules& rules = engine.diffusion();
+  if (rules.canvas_length == 0) return {};
+  return fmt::format("canvases of {}, at most {} each", counted(rules.canvas_length, "token"),
+                     counted(rules.max_steps, "step"));
+}
+
 std::string kv_note(const EngineOptions& options, const Capacity& capacity) {
   const int64_t positions = int64_t{capacity.pages} * capacity.page_positions;
   if (options.kv_positions == 0 || options.kv_positions == positions) return {};

@@ -16,6 +16,10 @@ namespace cohort::cli {
 void Totals::add(const StepReport& report) {
   guesses += report.guesses;
   right_guesses += report.right_guesses;
+  canvases += report.canvases;
+  canvas_steps += report.canvas_steps;
+  tokens += static_cast<int64_t>(report.events.size());
+  seconds += report.seconds;
   // A step that holds prompt rows counts as prefill: its time is theirs.
   if (report.prefill_rows > 0) {
     prefill_seconds += report.seconds;
@@ -108,6 +112,16 @@ void print_totals(const Engine& engine, const Totals& t) {
     return seconds > 0 ? static_cast<double>(count) / seconds : 0;
   };
   std::fflush(stdout);  // the texts come before their totals, also into one pipe
+  if (engine.diffusion().canvas_length > 0) {
+    fmt::print(stderr, "{} in {} of {} rows, {:.1f} steps each: {:.2f} tok/s, {:.1f} rows a step ({})\n",
+               counted(t.tokens, "token"), t.canvases == 1 ? "1 canvas" : fmt::format("{} canvases", t.canvases),
+               engine.diffusion().canvas_length,
+               static_cast<double>(t.canvas_steps) / static_cast<double>(std::max<int64_t>(t.canvases, 1)),
+               rate(t.tokens, t.seconds),
+               static_cast<double>(t.decode_rows) / static_cast<double>(std::max<int64_t>(t.decode_steps, 1)),
+               engine.description());
+    return;
+  }
   fmt::print(stderr, "prefill {} at {:.0f} tok/s; decode {} at {:.0f} tok/s, {:.1f} rows a step",
              counted(t.prefill_rows, "token"), rate(t.prefill_rows, t.prefill_seconds),
              counted(t.decode_tokens, "token"), rate(t.decode_tokens, t.decode_seconds),
@@ -133,6 +147,7 @@ void add_totals(const Totals& t, nlohmann::ordered_json& out) {
   out["decode_seconds"] = t.decode_seconds;
   out["decode_steps"] = t.decode_steps;
   out["distinct_experts"] = t.experts_per_step();
+  if (t.canvases > 0) out["canvases"] = {{"finished", t.canvases}, {"steps", t.canvas_steps}, {"seconds", t.seconds}};
   if (t.guesses > 0) out["guesses"] = {{"checked", t.guesses}, {"right", t.right_guesses}};
 }
 

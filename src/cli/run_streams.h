@@ -27,6 +27,9 @@ struct Totals {
   double prefill_seconds = 0, decode_seconds = 0, experts = 0;
   int64_t prefill_rows = 0, decode_rows = 0, decode_tokens = 0, decode_steps = 0;
   int64_t guesses = 0, right_guesses = 0;
+  // Block diffusion: finished canvases, the steps that they took, their tokens, and the time of all steps.
+  int64_t canvases = 0, canvas_steps = 0, tokens = 0;
+  double seconds = 0;
 
   void add(const StepReport& report);
   double experts_per_step() const;

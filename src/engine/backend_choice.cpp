@@ -234,10 +234,20 @@ Expected<OpenedBackend> open_backend(const Model& model, const EngineOptions& op
                                      const ProgressCallback& progress) {
   EngineOptions chosen = options;
   std::string note;
+  const bool diffusion = model.config().diffusion.canvas_length > 0;
+  if (diffusion && options.device.starts_with("cuda") && options.backend == "fast") {
+    return fail(ErrorCode::unsupported,
+                "block diffusion does not run on CUDA devices yet; {} runs on the CPU (--device "
+                "cpu)",
+                model.path().string());
+  }
   const bool either =
       options.device == "auto" && options.backend == "fast" && options.isa == "auto" && options.packed == "off";
   if (either) {
-    if (const auto device = describe_cuda_device(0)) {
+    const auto device = describe_cuda_device(0);
+    if (device && diffusion) {
+      note = "the CUDA device is not used: block diffusion runs on the CPU";
+    } else if (device) {
       chosen.device = "cuda";
       auto opened = open_on(model, chosen, progress);
       if (opened) return opened;

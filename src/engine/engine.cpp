@@ -36,6 +36,26 @@ std::string_view to_string(FinishReason reason) {
 namespace {
 /// A step samples at most a few dozen rows; more threads would find nothing to do.
 constexpr int kSamplerThreads = 16;
+
+/// The model's rules with what the options want otherwise; nothing (canvas_length 0) when it has none.
+Expected<DiffusionRules> diffusion_rules(const Model& model, const EngineOptions& options) {
+  const DiffusionRules& rules = model.config().diffusion;
+  if (rules.canvas_length > 0) {
+    if (options.draft != "off") {
+      return fail(ErrorCode::unsupported,
+                  "guessed tokens (--draft {}) are for models that make one token after another; {} denoises {} at a "
+                  "time",
+                  options.draft, model.path().string(), rules.canvas_length);
+    }
+    return with_options(rules, options.diffusion);
+  }
+  if (options.diffusion.any()) {
+    return fail(ErrorCode::invalid_argument,
+                "--diffusion-* options are for models of block diffusion; {} ({}) makes one token after another",
+                model.path().string(), model.config().architecture);
+  }
+  return rules;
+}
 }  // namespace
 
 Expected<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, const ProgressCallback& progress) {
@@ -43,6 +63,7 @@ Expected<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, c
   impl->options = options;
   COHORT_TRY(check_options(options));
   COHORT_ASSIGN(impl->model, Model::load(options.model, options.context));
+  COHORT_ASSIGN(impl->rules, diffusion_rules(*impl->model, options));
   const Program& program = impl->model->program();
   COHORT_ASSIGN(const TensorType kv_type, parse_kv_type(options.kv_type));
   impl->page_bytes = KvCache::page_bytes(program.cache_layers, kv_type);
@@ -75,13 +96,15 @@ Expected<void> Engine::check(const SequenceRequest& request) const {
     return fail(ErrorCode::invalid_argument, "priority is {}; expected {} to {}", request.priority, -kMaxPriority,
                 kMaxPriority);
   }
-  if (prompt + 1 > impl_->model->context()) {
+  const int32_t answer = std::max(1, impl_->rules.canvas_length);
+  if (prompt + answer > impl_->model->context()) {
     return fail(ErrorCode::capacity,
                 "the prompt has {}; the context of {} positions leaves room for at most {}: shorten it; {}",
-                counted(prompt, "token"), impl_->model->context(), impl_->model->context() - 1,
+                counted(prompt, "token"), impl_->model->context(), std::max(0, impl_->model->context() - answer),
                 impl_->model->longer_context());
   }
-  const int64_t positions = std::min<int64_t>(prompt + request.max_tokens, impl_->model->context());
+  if (answer > 1) COHORT_TRY(impl_->check_diffusion(request));
+  const int64_t positions = impl_->positions_of(request);
   if (pages_for(positions) > impl_->roster->pages().total()) {
     return fail(ErrorCode::capacity,
                 "{} and {} new ones need {} of {} positions; there are {} (ask for fewer, or raise --kv-positions)",
@@ -103,6 +126,7 @@ Expected<SequenceId> Engine::submit(SequenceRequest request) {
   sequence.id = impl_->next_id++;
   sequence.arrival = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
   sequence.tokens = request.prompt;
+  sequence.canvas_length = impl_->rules.canvas_length;
   if (request.constraint != nullptr) sequence.constraint = request.constraint->begin();
   sequence.request = std::move(request);
   impl_->roster->add(std::move(sequence));
@@ -128,7 +152,7 @@ size_t Engine::running() const {
 }
 std::span<const float> Engine::logits_of(size_t event) const {
   const auto width = static_cast<size_t>(impl_->vocabulary());
-  if (impl_->logits.empty()) return {};
+  if (impl_->logits.empty() || impl_->rules.canvas_length > 0) return {};
   return std::span(impl_->logits).subspan(impl_->event_rows[event] * width, width);
 }
 const Model& Engine::model() const {
@@ -140,6 +164,10 @@ double Engine::device_bandwidth() const {
 
 std::string Engine::description() const {
   return impl_->backend->description() + (impl_->note.empty() ? "" : " (" + impl_->note + ")");
+}
+
+const DiffusionRules& Engine::diffusion() const {
+  return impl_->rules;
 }
 
 std::string Engine::draft() const {

@@ -34,6 +34,7 @@ struct Engine::Impl {
   std::unique_ptr<Roster> roster;
   std::unique_ptr<Speculator> speculator;  // null: nothing is guessed
   PrefillBudget budget{1, 0};
+  DiffusionRules rules;  // canvas_length 0: one token after another
   size_t page_bytes = 0;
   SequenceId next_id = 1;
   std::vector<float> logits;
@@ -52,6 +53,14 @@ struct Engine::Impl {
   Expected<Sample> sample_row(Sequence& sequence, size_t row);
   TokenEvent advance(Sequence& sequence, Expected<Sample> sampled);
   int64_t settle_guesses(size_t running, const Window& window);
+
+  // Block diffusion (engine_canvas.cpp).
+  Expected<void> check_diffusion(const SequenceRequest& request) const;
+  int64_t positions_of(const SequenceRequest& request) const;
+  Expected<StepReport> canvas_step();
+  Batch make_canvas_batch(std::span<const int32_t> rows);
+  std::vector<Expected<void>> read_canvases(std::span<const size_t> sequences);
+  void commit(Sequence& sequence, Expected<void> read, StepReport& report);
 };
 
 }  // namespace cohort

@@ -77,7 +77,7 @@ Expected<StepStats> Engine::Impl::run_one_by_one(const Batch& batch) {
     one.tokens.assign(first, first + s.rows);
     const auto position = batch.positions.begin() + s.first_row;
     one.positions.assign(position, position + s.rows);
-    one.sequences.push_back({0, s.rows, s.first_position, s.pages});
+    one.sequences.push_back({0, s.rows, s.first_position, s.pages, s.canvas, s.mixtures});
     const size_t before = sampled;
     while (sampled < batch.sampled_rows.size() && batch.sampled_rows[sampled] < s.first_row + s.rows) {
       one.sampled_rows.push_back(batch.sampled_rows[sampled++] - s.first_row);
@@ -194,6 +194,7 @@ TokenEvent Engine::Impl::advance(Sequence& s, Expected<Sample> sampled) {
 Expected<StepReport> Engine::step() {
   const auto start = std::chrono::steady_clock::now();
   Impl& e = *impl_;
+  if (e.rules.canvas_length > 0) return e.canvas_step();
   StepReport report;
   report.preemptions = -e.roster->preemptions();
   if (e.speculator) COHORT_TRY(e.speculator->guess(e.roster->running(), e.model->context()));

@@ -40,6 +40,11 @@ Expected<std::unique_ptr<Drafter>> ModelDrafter::create(const EngineOptions& opt
                                                         const ProgressCallback& progress) {
   COHORT_ASSIGN(auto model, Model::load(options.draft));
   COHORT_TRY(check_vocabulary(*model, target));
+  if (model->config().diffusion.canvas_length > 0) {
+    return fail(ErrorCode::unsupported,
+                "the draft model {} (--draft) denoises many tokens together; a draft must make one after another",
+                options.draft);
+  }
   if (model->context() > target.context()) {
     COHORT_ASSIGN(model, Model::load(options.draft, target.context()));
   }

@@ -53,7 +53,7 @@ void Roster::remove(SequenceId id) {
 
 /// Pages that a sequence would take to read all its tokens; those that others hold already cost nothing.
 int32_t Roster::new_pages_of(const Sequence& sequence) const {
-  int32_t needed = pages_for(int64_t{sequence.size()} + 1);
+  int32_t needed = pages_for(sequence.next_positions());
   if (!prefix_cache_) return needed;
   int32_t node = PrefixTree::kRoot;
   for (int32_t page = 0; (page + 1) * kPagePositions < sequence.size(); ++page) {
@@ -87,7 +87,7 @@ bool Roster::has_pages_for(const Sequence& sequence, size_t turn) const {
       yielded += pages_of_alone(s);
       continue;
     }
-    promised += std::max(0, pages_for(int64_t{s.size()} + 1) - static_cast<int32_t>(s.pages.size()));
+    promised += std::max(0, pages_for(s.next_positions()) - static_cast<int32_t>(s.pages.size()));
     ++spare;
   }
   return new_pages_of(sequence) + spare + promised <= obtainable() + yielded;
@@ -131,7 +131,7 @@ std::vector<Pending> Roster::pending() const {
   std::vector<Pending> out;
   std::vector<std::pair<int32_t, std::span<const int32_t>>> claimed;  // (node before the page, its tokens)
   for (const Sequence& s : running_) {
-    out.push_back({s.missing(), s.decoding(), s.request.priority});
+    out.push_back({s.runnable(), s.decoding(), s.request.priority});
     const int32_t page = s.cached / kPagePositions;
     const bool fills_page = (page + 1) * kPagePositions < s.size();
     if (!prefix_cache_ || s.decoding() || !fills_page || s.published != page) continue;
@@ -190,7 +190,7 @@ std::vector<int32_t> Roster::plan(const PrefillBudget& budget) {
     }
     // What has no page waits; the sequences before it that hold them go on and end.
     const auto room = static_cast<int32_t>(running_[i].pages.size()) * kPagePositions - running_[i].cached;
-    rows[i] = std::min(rows[i], room);
+    rows[i] = running_[i].denoising() && room < rows[i] ? 0 : std::min(rows[i], room);
     fit_guesses(running_[i], rows[i]);
     rows[i] += static_cast<int32_t>(running_[i].guesses.size());
   }

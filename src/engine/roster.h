@@ -35,7 +35,8 @@ class Roster {
   /// Admits who fits and returns the rows of each running sequence in the next step, guesses included; pages for them
   /// are reserved. Guesses for which there is no page are dropped: nobody gives way to them.
   std::vector<int32_t> plan(const PrefillBudget& budget);
-  /// So many rows of running()[i] have run and hold its tokens: full pages can be shared now.
+  /// So many rows of running()[i] have run and hold its tokens: full pages can be shared now. (Rows of a canvas hold
+  /// none: K and V of its positions are written over.)
   void ran(size_t i, int32_t rows);
 
   std::vector<Sequence>& running() { return running_; }  // in the order of their turns

@@ -1,12 +1,14 @@
 // One timeline: its tokens, how far the cache has them, its pages and how it samples.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <tuple>
 #include <vector>
 
 #include "cohort/engine.h"
+#include "engine/canvas.h"
 #include "engine/window_chooser.h"
 #include "kv/prefix_tree.h"
 
@@ -26,6 +28,8 @@ struct Sequence {
   int32_t reused = 0;                // positions of the prompt that came from the tree
   std::vector<int32_t> guesses;      // of the tokens after those, to be checked in the next step
   HitRate hits;
+  int32_t canvas_length = 0;       // 0: one token after another
+  std::unique_ptr<Canvas> canvas;  // that is being denoised, behind the tokens; it outlives a preemption
 
   int32_t prompt_size() const { return static_cast<int32_t>(request.prompt.size()); }
   int32_t size() const { return static_cast<int32_t>(tokens.size()); }
@@ -33,8 +37,13 @@ struct Sequence {
   bool before(const Sequence& other) const { return std::tie(turn, id) < std::tie(other.turn, other.id); }
   /// Rows that are to run before the next token can be sampled.
   int32_t missing() const { return size() - cached; }
-  /// False for prompts, and for what was preempted and is read again.
-  bool decoding() const { return generated() > 0 && missing() == 1; }
+  /// Rows of the next step at most: what is missing, or the canvas behind it, which runs as a whole.
+  int32_t runnable() const { return missing() > 0 ? missing() : canvas_length; }
+  bool denoising() const { return canvas_length > 0 && missing() == 0; }
+  /// False for prompts, and for what was preempted and is read again; a finished canvas is read as a prompt is.
+  bool decoding() const { return canvas_length > 0 ? denoising() : generated() > 0 && missing() == 1; }
+  /// Positions that it needs to go on.
+  int64_t next_positions() const { return int64_t{size()} + std::max(1, canvas_length); }
 };
 
 }  // namespace cohort

@@ -13,14 +13,26 @@ namespace cohort {
 
 FedStreams::FedStreams(Backend& backend, const Program& program, const FeedShape& shape, int32_t count)
     : backend_(backend), program_(program), shape_(shape), pages_(static_cast<size_t>(count)) {
-  const int32_t each = pages_for(shape.prompt_tokens + shape.generated_tokens);
+  const int32_t each = pages_for(fed_positions(shape.prompt_tokens, shape.generated_tokens, shape.canvas));
   int32_t next = 0;
   for (auto& pages : pages_) {
     pages.resize(static_cast<size_t>(each));
     std::iota(pages.begin(), pages.end(), next);
     next += each;
   }
-  logits_.resize(pages_.size() * static_cast<size_t>(program.vocabulary));
+  logits_.resize(pages_.size() * static_cast<size_t>(program.vocabulary) *
+                 static_cast<size_t>(std::max(1, shape.canvas)));
+  // A few likely tokens for every row.
+  constexpr uint32_t kThoughts = 16;
+  thought_.resize(static_cast<size_t>(shape.canvas));
+  for (size_t row = 0; row < thought_.size(); ++row) {
+    for (uint32_t k = 0; k < kThoughts; ++k) {
+      thought_[row].tokens.push_back(static_cast<int32_t>(
+          random_below(2, static_cast<uint32_t>(row), k, 0, static_cast<uint32_t>(program.vocabulary))));
+    }
+    std::ranges::sort(thought_[row].tokens);
+    thought_[row].weights.assign(kThoughts, 1.0F / kThoughts);
+  }
 }
 
 Expected<StepStats> FedStreams::prefill() {
@@ -42,8 +54,11 @@ Expected<StepStats> FedStreams::decode() {
   for (int32_t i = 0; i < shape_.generated_tokens; ++i) {
     Batch batch;
     for (size_t stream = 0; stream < pages_.size(); ++stream) {
-      add_rows(batch, stream, shape_.prompt_tokens + i, 1);
-      batch.sampled_rows.push_back(static_cast<int32_t>(stream));
+      const int32_t first = batch.rows();
+      add_rows(batch, stream, shape_.prompt_tokens + (shape_.canvas > 0 ? 0 : i), std::max(1, shape_.canvas));
+      batch.sequences.back().canvas = shape_.canvas > 0;
+      batch.sequences.back().mixtures = thought_;
+      for (int32_t row = first; row < batch.rows(); ++row) batch.sampled_rows.push_back(row);
     }
     COHORT_TRY(step(batch, sums));
   }

@@ -16,10 +16,16 @@ struct FeedShape {
   int32_t generated_tokens = 32;  // decode steps
   int32_t prefill_rows = 512;     // prompt rows of one step
   bool shared_tokens = false;     // every stream is fed the same tokens
+  int32_t canvas = 0;             // rows of each stream in a decode step, denoised behind its prompt; 0: one row
   bool whole_logits = false;      // also where the backend could give the largest only, as the engine takes them
 };
 
-/// Streams on a backend, each on pages of its own: stream i holds the i-th run of pages_for(prompt + generated) pages.
+/// Positions of a stream.
+constexpr int32_t fed_positions(int32_t prompt, int32_t generated, int32_t canvas) {
+  return prompt + (canvas > 0 ? canvas : generated);
+}
+
+/// Streams on a backend, each on pages of its own: stream i holds the i-th run of pages_for(fed_positions()) pages.
 /// Tokens are a function of stream and position alone.
 class FedStreams {
  public:
@@ -28,7 +34,7 @@ class FedStreams {
   /// Reads every prompt, one stream after the other, prefill_rows a step; the last row of each is sampled, as a server
   /// would. The sums over all steps; seconds as seen from outside of the backend.
   Expected<StepStats> prefill();
-  /// generated_tokens steps of one row of each stream, all sampled. The sums over all steps.
+  /// generated_tokens steps of one row (or of the canvas) of each stream, all sampled. The sums over all steps.
   Expected<StepStats> decode();
   /// The logits of the last step: [sampled rows, vocabulary]; with shape.whole_logits, or where the backend has no
   /// other.
@@ -42,6 +48,7 @@ class FedStreams {
   const Program& program_;
   FeedShape shape_;
   std::vector<std::vector<int32_t>> pages_;
+  std::vector<Mixture> thought_;  // of the rows of a canvas
   std::vector<float> logits_;
   std::vector<TopLogit> top_;
 };

@@ -288,6 +288,11 @@ Expected<PerplexityReport> measure_perplexity(const PerplexityOptions& options, 
     engine.context = base.context();
   }
   COHORT_ASSIGN(const auto runner, WindowRunner::create(engine, loading));
+  if (runner->model().config().diffusion.canvas_length > 0) {
+    return fail(ErrorCode::unsupported,
+                "{} denoises tokens together (block diffusion): it has no probability of the next token to measure",
+                engine.model.string());
+  }
   return Measurement(options, *runner).measure();
 }
 

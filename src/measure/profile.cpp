@@ -45,8 +45,9 @@ struct Workload {
 
 class Profiler {
  public:
-  Profiler(const ProfileOptions& options, const Program& program, CpuBackend& backend)
-      : options_(options), program_(program), backend_(backend) {}
+  /// canvas: rows that a stream denoises together; 0: one token after another.
+  Profiler(const ProfileOptions& options, const Program& program, int32_t canvas, CpuBackend& backend)
+      : options_(options), program_(program), canvas_(canvas), backend_(backend) {}
 
   Expected<ProfilePoint> point(int32_t streams, bool prefill) {
     const ProfileOptions& o = options_;
@@ -55,7 +56,7 @@ class Profiler {
       StepStats stats;
     };
     std::vector<Run> runs(static_cast<size_t>(o.repeats) + 1);
-    const FeedShape shape = {o.prompt_tokens, o.steps, o.engine.prefill_rows, false};
+    const FeedShape shape = {o.prompt_tokens, o.steps, o.engine.prefill_rows, false, canvas_};
     for (Run& run : runs) {
       FedStreams fed(backend_, program_, shape, streams);
       if (prefill) backend_.set_profile(&run.profile);
@@ -72,6 +73,14 @@ class Profiler {
     std::ranges::nth_element(runs, runs.begin() + o.repeats / 2, {},
                              [](const Run& run) { return run.profile.seconds; });
     const Run& run = runs[static_cast<size_t>(o.repeats / 2)];
+    if (!prefill && canvas_ > 0) {
+      const int64_t rows = int64_t{streams} * o.steps * canvas_;
+      const auto seen = [=, this](int32_t window) {
+        const int32_t past = window > 0 ? std::min(o.prompt_tokens, window - 1) : o.prompt_tokens;
+        return static_cast<double>(rows) * (past + canvas_);
+      };
+      return summarise(run.profile, run.stats, {rows, rows, seen}, streams, prefill);
+    }
     const int64_t each = prefill ? o.prompt_tokens : o.steps;
     const int64_t first = prefill ? 0 : o.prompt_tokens;
     const Workload work = {streams * each, prefill ? streams : streams * each,
@@ -152,6 +161,7 @@ class Profiler {
 
   const ProfileOptions& options_;
   const Program& program_;
+  int32_t canvas_;
   CpuBackend& backend_;
 };
 
@@ -278,11 +288,13 @@ Expected<ProfileReport> profile_steps(const ProfileOptions& options,
   COHORT_TRY(check_profile_options(options));
   ProfileOptions o = options;
   const int32_t most = std::ranges::max(o.streams);
-  const int32_t context = o.prompt_tokens + o.steps;
   o.engine.max_streams = most;
   COHORT_TRY(check_measured_options(o.engine));
+  COHORT_ASSIGN(auto model, Model::load(o.engine.model, 1));  // to know its canvas
+  const int32_t canvas = model->config().diffusion.canvas_length;
+  const int32_t context = fed_positions(o.prompt_tokens, o.steps, canvas);
+  COHORT_ASSIGN(model, Model::load(o.engine.model, context));
   o.engine.kv_positions = int64_t{most} * pages_for(context) * kPagePositions;
-  COHORT_ASSIGN(auto model, Model::load(o.engine.model, context));
   const Program& program = model->program();
   ProfileReport report;
   report.model = model->config().name;
@@ -324,7 +336,7 @@ Expected<ProfileReport> profile_steps(const ProfileOptions& options,
   report.bandwidth = o.bandwidth;
   report.int8_peak = o.int8_peak;
   report.float_peak = o.float_peak;
-  Profiler profiler(o, program, *cpu_backend);
+  Profiler profiler(o, program, canvas, *cpu_backend);
   for (const int32_t count : o.streams) {
     if (progress) progress(counted(count, "stream"));
     COHORT_ASSIGN(ProfilePoint point, profiler.point(count, false));

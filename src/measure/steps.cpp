@@ -51,6 +51,12 @@ Expected<StepsReport> bench_steps(const StepsOptions& options,
   COHORT_TRY(check_measured_options(o.engine));
   reset_peak_resident_memory();  // the probe of the bandwidth took a GiB
   COHORT_ASSIGN(auto model, Model::load(o.engine.model, context));
+  if (const int32_t canvas = model->config().diffusion.canvas_length; canvas > 0) {
+    return fail(ErrorCode::unsupported,
+                "{} denoises {} tokens together, the ladder steps one token after another; cohort profile measures "
+                "steps of canvases (-B: so many), cohort run whole answers",
+                o.engine.model.string(), canvas);
+  }
   const Program& program = model->program();
   o.engine.kv_positions = int64_t{most} * pages_for(context) * kPagePositions;
   COHORT_ASSIGN(const OpenedBackend opened, open_backend(*model, o.engine, {}));

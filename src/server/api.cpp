@@ -11,6 +11,7 @@
 #include "models/model.h"
 #include "numerics/version.h"
 #include "server/access.h"
+#include "server/diffusion.h"
 #include "server/generation.h"
 #include "server/openai/fields.h"
 #include "server/openai/request_extras.h"
@@ -114,6 +115,7 @@ Expected<ordered_json> props(const Ready& ready) {
                    {"numerics_version", numerics::kNumericsVersion},
                    {"device", engine.description()},
                    {"draft", engine.draft()},
+                   {"diffusion", diffusion_json(engine.diffusion())},
                    {"total_slots", ready.loop->view().capacity.max_streams},
                    {"capacity", capacity_json(ready.loop->view().capacity)},
                    {"layers", config.layers},

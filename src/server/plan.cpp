@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "models/model.h"
+#include "server/diffusion.h"
 #include "server/generation.h"
 #include "server/openai/fields.h"
 #include "text/template/chat.h"
@@ -164,6 +165,7 @@ Expected<nlohmann::ordered_json> variables_of(const GenerationRequest& request, 
 
 Expected<Plan> make_plan(const GenerationRequest& request, const Ready& ready, uint64_t seed) {
   COHORT_TRY(check_sequences(request, *ready.loop));
+  COHORT_TRY(check_diffusion(request, ready.loop->engine()));
   Plan plan;
   std::vector<std::vector<int32_t>> prompts;
   if (request.api == Api::chat) {

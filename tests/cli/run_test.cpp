@@ -57,6 +57,52 @@ TEST(RunDraft, WhatCannotBeADraftIsNamed) {
   EXPECT_TRUE(says(other.err, "a draft must have the model's vocabulary"));
 }
 
+// ---- block diffusion ----
+
+TEST(RunDiffusion, AnswersInCanvases) {
+  const auto answer = [](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"run",
+                                       "-m",
+                                       COHORT_SOURCE_DIR "/tests/golden/gguf/diffusion_gemma-bf16.gguf",
+                                       "-c",
+                                       "128",
+                                       "-n",
+                                       "20",
+                                       "--seed",
+                                       "3",
+                                       "--ignore-eos",
+                                       "--diffusion-steps",
+                                       "3",
+                                       "-p",
+                                       "Hi, Bo",
+                                       "-p",
+                                       "Ah"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments);
+  };
+  const Result together = answer({"--json"}), serial = answer({"--json", "--no-batching"}), text = answer({});
+  ASSERT_EQ(together.code, 0) << together.err;
+  const json report = json::parse(together.out);
+  EXPECT_EQ(report["streams"][0]["tokens"].size(), 20U);
+  EXPECT_EQ(report["canvases"]["finished"], 4);
+  EXPECT_EQ(report["canvases"]["steps"], 12);
+  ASSERT_EQ(serial.code, 0) << serial.err;
+  EXPECT_EQ(json::parse(serial.out)["streams"], report["streams"]);
+  EXPECT_TRUE(says(text.err, "40 tokens in 4 canvases of 12 rows, 3.0 steps each")) << text.err;
+
+  const Result filtered = answer({"--top-k", "5"});
+  EXPECT_EQ(filtered.code, 1);
+  EXPECT_TRUE(says(filtered.err, "--top-k")) << filtered.err;
+  const Result guessed = answer({"--draft", "lookup"});
+  EXPECT_EQ(guessed.code, 1);
+  EXPECT_TRUE(says(guessed.err, "--draft lookup")) << guessed.err;
+  const Result endless = answer({"--diffusion-steps", "0"});
+  EXPECT_EQ(endless.code, 2);
+  const Result other = run(tiny({"-n", "1", "-p", "a", "--diffusion-steps", "3"}));
+  EXPECT_NE(other.code, 0);
+  EXPECT_TRUE(says(other.err, "--diffusion-*")) << other.err;
+}
+
 // ---- prompts ----
 
 TEST(RunPrompts, AFileIsOnePromptByteForByte) {

@@ -125,6 +125,9 @@ Expected<void> parse_sampling(Fields& fields, GenerationRequest& request) {
   s.top_p = 1;
   s.min_p = 0;
   s.penalty_window = -1;
+  for (const char* name : {"temperature", "top_p", "min_p", "top_k"}) {
+    if (request.token_filter.empty() && fields.take(name) != nullptr) request.token_filter = name;
+  }
   COHORT_TRY(fields.number("temperature", 0, 100, s.temperature));
   COHORT_TRY(fields.number("top_p", 0, 1, s.top_p));
   COHORT_TRY(fields.number("min_p", 0, 1, s.min_p));

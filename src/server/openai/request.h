@@ -30,6 +30,7 @@ struct GenerationRequest {
   bool add_generation_prompt = true;
   SamplingParams sampling;            // seed is meaningful only when has_seed
   bool has_seed = false;              // absent: the server draws one
+  std::string token_filter;           // of temperature, top_p, min_p and top_k the first that was given
   std::optional<int32_t> max_tokens;  // absent: 16 for completions (as OpenAI), what the context holds for chat
   int32_t choices = 1;                // n
   int32_t priority = 0;               // lower goes first (as vLLM)

@@ -24,7 +24,8 @@ async function ask(onError) {
   let text = "", shown = null;
   const mine = (aborter = new AbortController());
   try {
-    await stream("v1/chat/completions", {messages, temperature: Number(byId("temperature").value)}, (chunk) => {
+    const heat = byId("temperature").disabled ? {} : {temperature: Number(byId("temperature").value)};
+    await stream("v1/chat/completions", {messages, ...heat}, (chunk) => {
       const piece = chunk.choices[0]?.delta.content ?? "";
       if (!piece) return;
       text += piece;

@@ -88,6 +88,7 @@ async function main() {
   byId("tokens").value = Math.min(Number(byId("tokens").value), Math.ceil(most / 2));
   byId("count").value = Math.min(Number(byId("count").value), props.capacity.streams);
   setCount(Number(byId("count").value));
+  byId("temperature").disabled = Boolean(props.diffusion);  // such models have a schedule of temperatures
   byId("tab-chat").hidden = !props.has_chat_template || props.base_model;
   document.body.dataset.ready = "true";
   watchBatch(props.experts);

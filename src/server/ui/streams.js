@@ -77,13 +77,16 @@ export async function startAll() {
   byId("stop").disabled = false;
   let unanswered = "stopped";
   try {
-    await stream("v1/completions", {
-      prompt: running.map((entry) => entry.prompt.value),
-      max_tokens: Number(byId("tokens").value),
+    const sampling = byId("temperature").disabled ? {} : {
       temperature: Number(byId("temperature").value),
       top_p: 0.95,
       min_p: 0.05,
       repeat_penalty: 1.1,
+    };
+    await stream("v1/completions", {
+      prompt: running.map((entry) => entry.prompt.value),
+      max_tokens: Number(byId("tokens").value),
+      ...sampling,
       seed: Number(byId("seed").value),
     }, (chunk) => {
       for (const choice of chunk.choices) append(running[choice.index], choice);
