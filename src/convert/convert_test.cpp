@@ -63,6 +63,9 @@ TEST_P(ConvertGolden, SameAsTheOtherConverter) {
   if (std::string_view(GetParam().folder) == "qwen3_yarn") {
     ASSERT_EQ(report->notes.size(), 1U);
     EXPECT_TRUE(contains(report->notes[0], "--yarn-beta-fast 8 --yarn-beta-slow 0.5"));
+  } else if (std::string_view(GetParam().folder) == "diffusion_gemma") {
+    ASSERT_EQ(report->notes.size(), 1U);
+    EXPECT_TRUE(contains(report->notes[0], "16 tensors for images and sound"));
   } else {
     EXPECT_TRUE(report->notes.empty()) << report->notes.front();
   }
