@@ -75,11 +75,11 @@ struct StepReport {
   double distinct_experts = 0;                          // mean over MoE layers, 0 for dense models
   double bytes = 0;  // weights that had to be read: dense once, each distinct expert once
   std::vector<uint32_t>
-      routes;                 // [MoE layers, experts] rows that chose each expert; empty where the device does not say
+      routes;  // [MoE layers, experts] rows that chose each expert; empty where the device does not say
   int64_t canvases = 0, canvas_steps = 0;  // that were finished in this step, and the steps that those took in all
-  int64_t prompt_tokens = 0;  // of the sequences whose first token came with this step
-  int64_t reused_tokens = 0;  // of those, from the prefix cache
-  int64_t preemptions = 0;    // sequences that lost their pages and will be read again
+  int64_t prompt_tokens = 0;               // of the sequences whose first token came with this step
+  int64_t reused_tokens = 0;               // of those, from the prefix cache
+  int64_t preemptions = 0;                 // sequences that lost their pages and will be read again
   std::vector<TokenEvent> events;
 };
 

@@ -14,7 +14,20 @@ namespace cohort::cpu {
 
 /// An operation on one row that needs nothing of other rows.
 struct RowItem {
-  enum class Kind : uint8_t { embed, rms_norm, rope, add, gate, scale, softcap, gather, condition, append, quantise, choose };
+  enum class Kind : uint8_t {
+    embed,
+    rms_norm,
+    rope,
+    add,
+    gate,
+    scale,
+    softcap,
+    gather,
+    condition,
+    append,
+    quantise,
+    choose
+  };
   Kind kind;
   const Op* op;           // what it belongs to
   ValueId input, output;  // quantise: the value; choose: the logits and the routes; append: see the op
