@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/test_disk_full.h"
 #include "base/test_folder.h"
 #include "formats/gguf/gguf.h"
@@ -91,6 +92,28 @@ TEST_P(ConvertGolden, SameAsTheOtherConverter) {
   }
   EXPECT_EQ(*ours->metadata().get_string("general.name"), GetParam().folder);
   EXPECT_EQ(*ours->metadata().get_u32("general.quantization_version"), 2U);
+}
+
+TEST(Convert, GemmaWhosePairsAllRotateSaysSo) {
+  TestFolder model, out;
+  for (const auto& entry : fs::directory_iterator(golden("models/gemma4")))
+    fs::copy(entry.path(), model / entry.path().filename().string());
+  auto config = read_json_file(model / "config.json");
+  ASSERT_TRUE(config);
+  (*config)["text_config"]["rope_parameters"]["full_attention"]["partial_rotary_factor"] = 1.0;
+  model.write("config.json", config->dump());
+  const auto done = convert(model.path(), out / "all.gguf", {});
+  ASSERT_TRUE(done) << done.error().message;
+  const auto file = gguf::File::open(out / "all.gguf");
+  ASSERT_TRUE(file);
+  const gguf::TensorInfo* divisors = file->find_tensor("rope_freqs.weight");
+  ASSERT_NE(divisors, nullptr);
+  ASSERT_EQ(divisors->bytes, 16 * sizeof(float));
+  for (size_t i = 0; i < 16; ++i) {
+    float divisor = 0;
+    std::memcpy(&divisor, divisors->data + i * sizeof(float), sizeof(float));
+    EXPECT_EQ(divisor, 1.0F);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ConvertGolden,

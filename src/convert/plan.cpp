@@ -104,7 +104,7 @@ Plan make_plan(const WeightStore& store, const ModelConfig& config, TensorType t
   for (const VectorWeight& vector : store.vectors()) {
     plan.tensors.push_back(plan_vector(vector.name, vector.values, rotary_head(vector.name, config)));
   }
-  if (config.rope_scaling.kind == RopeScaling::Kind::llama3 || config.turning_pairs >= 0) {
+  if (config.rope_scaling.kind == RopeScaling::Kind::llama3 || is_gemma(config.architecture)) {
     // GGUF has no keys for Llama 3.1's rule, nor for pairs that stand still; files carry the divisor of each frequency
     // instead.
     constexpr float kStandsStill = 1e30F;

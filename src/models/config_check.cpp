@@ -72,7 +72,10 @@ Expected<void> check(const ModelConfig& c) {
                 kFix);
   COHORT_TRY(within("RMS norm epsilon (rms_norm_eps, attention.layer_norm_rms_epsilon)", c.rms_eps, 0, kMaxRmsEps));
   COHORT_TRY(check_rope(c));
-  if (is_gemma(c.architecture)) COHORT_TRY(check_gemma(c));
+  if (is_gemma(c.architecture)) {
+    if (const auto checked = check_gemma(c); !checked)
+      return fail(checked.error().code, "{}; {}", checked.error().message, kFix);
+  }
   if (c.experts == 0) return positive("feed-forward width (intermediate_size, feed_forward_length)", c.inner);
   COHORT_TRY(positive("expert width (moe_intermediate_size, expert_feed_forward_length)", c.expert_inner));
   if (c.top_k < 1 || c.top_k > c.experts) {

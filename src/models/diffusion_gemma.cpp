@@ -3,6 +3,7 @@
 // layer, so one program runs the rows of both in the same step: every matrix and every expert is read once for all.
 #include <cmath>
 
+#include "base/result.h"
 #include "models/families.h"
 #include "models/gemma4.h"
 
@@ -25,6 +26,7 @@ ValueId conditioned_embed(ProgramBuilder& p, const ModelConfig& c) {
 }  // namespace
 
 Expected<Program> build_diffusion_gemma(const ModelConfig& c, const RopeTables& rope, WeightStore& weights) {
+  COHORT_TRY(check_gemma_experts(c, weights));
   ProgramBuilder p(c, weights);
   ValueId x = conditioned_embed(p, c);
   for (int32_t layer = 0; layer < c.layers; ++layer)

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/result.h"
 #include "models/families.h"
 
 namespace cohort {
@@ -39,6 +40,15 @@ ValueId feed_forward(ProgramBuilder& p, const ModelConfig& c, ValueId h) {
 }
 
 }  // namespace
+
+Expected<void> check_gemma_experts(const ModelConfig& c, const WeightStore& weights) {
+  constexpr const char* kRouter = "blk.0.ffn_gate_inp.weight";
+  if (c.experts > 0 || !weights.has(kRouter)) return {};
+  return fail(ErrorCode::corrupt,
+              "the model has a router ('{}') but, by its configuration, no experts (enable_moe_block, num_experts, "
+              "{}.expert_count): correct it in config.json, or convert the model again",
+              kRouter, c.architecture);
+}
 
 ValueId gemma_embed(ProgramBuilder& p, const ModelConfig& c) {
   return p.embed(p.matrix("token_embd", c.vocabulary, c.hidden), static_cast<float>(std::sqrt(c.hidden)));
@@ -94,6 +104,7 @@ ValueId gemma_head(ProgramBuilder& p, const ModelConfig& c, WeightStore& weights
 }
 
 Expected<Program> build_gemma4(const ModelConfig& c, const RopeTables& rope, WeightStore& weights) {
+  COHORT_TRY(check_gemma_experts(c, weights));
   ProgramBuilder p(c, weights);
   ValueId x = gemma_embed(p, c);
   for (int32_t layer = 0; layer < c.layers; ++layer) x = gemma_layer(p, c, rope, layer, x);

@@ -18,6 +18,8 @@ struct GemmaHeads {
   int32_t window;  // 0: the layer sees everything
 };
 
+/// corrupt: weights of experts where the configuration has none. Computing the rest would be another model.
+Expected<void> check_gemma_experts(const ModelConfig& c, const WeightStore& weights);
 /// rows of the embedding times sqrt(hidden). [rows, hidden]
 ValueId gemma_embed(ProgramBuilder& p, const ModelConfig& c);
 /// Makes `layer` the builder's layer. x [rows, hidden].

@@ -174,6 +174,7 @@ Expected<std::vector<int64_t>> for_layers(const gguf::Metadata& metadata, const 
 Expected<std::vector<bool>> sliding_pattern(const gguf::Metadata& metadata, const std::string& key, int32_t layers) {
   // A number n: every n-th layer is full.
   if (const auto period = metadata.get_i64(key)) {
+    COHORT_TRY(dimension("", key, *period));
     std::vector<bool> sliding;
     for (int32_t layer = 0; layer < layers; ++layer) sliding.push_back(*period > 0 && (layer + 1) % *period != 0);
     return sliding;
@@ -184,6 +185,16 @@ Expected<std::vector<bool>> sliding_pattern(const gguf::Metadata& metadata, cons
                 layers);
   }
   return list;
+}
+
+/// Gemma's files have no rule for longer contexts: what full layers do with pairs is said by rope_freqs.
+Expected<void> refuse_scaling(const gguf::Metadata& metadata, const std::string& prefix) {
+  COHORT_ASSIGN(double factor, metadata.get_f64(prefix + "factor", 1.0));
+  const bool scaled = factor != 0 && factor != 1;  // 0 means 1
+  COHORT_ASSIGN(std::string_view kind, metadata.get_string(prefix + "type", scaled ? "linear" : "none"));
+  if (kind == "none" || (kind == "linear" && !scaled)) return {};
+  return fail(ErrorCode::unsupported, "'{}type' is '{}' with a factor of {:g}; Gemma is supported without scaling only",
+              prefix, kind, factor);
 }
 
 /// What all layers of a kind share; `fallback` where there are none of the kind.
@@ -265,6 +276,7 @@ Expected<void> read_gemma_from_gguf(const gguf::Metadata& metadata, ModelConfig&
                 key("attention.value_length"), key("attention.value_length_swa"), value_dim, sliding_value_dim,
                 out.head_dim, sliding.head_dim);
   }
+  COHORT_TRY(refuse_scaling(metadata, key("rope.scaling.")));
   COHORT_ASSIGN(out.rotary_dims, size("rope.dimension_count", out.head_dim));
   COHORT_ASSIGN(sliding.rotary_dims, size("rope.dimension_count_swa", sliding.head_dim));
   COHORT_ASSIGN(out.rope_base, metadata.get_f64(key("rope.freq_base"), 1e6));

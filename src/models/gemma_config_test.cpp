@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "base/test_folder.h"
 #include "formats/gguf/gguf.h"
 #include "models/model.h"
 
@@ -164,6 +166,13 @@ TEST(GemmaConfig, NonsenseInGgufIsRefused) {
                  "'gemma4.feed_forward_length' is 64 and 32");
   expect_message(gguf_with("rope.freq_base_swa", Value(0.0F)), "rotary base of sliding layers");
   expect_message(gguf_with("rope.dimension_count_swa", Value(uint32_t{18})), "18 rotary dimensions");
+  expect_message(gguf_with("attention.sliding_window_pattern", Value(int32_t{-3})),
+                 "'gemma4.attention.sliding_window_pattern' is -3");
+  expect_message(gguf_with("rope.scaling.type", Value(std::string("yarn"))), "'gemma4.rope.scaling.type' is 'yarn'");
+  expect_message(gguf_with("rope.scaling.factor", Value(8.0F)), "is 'linear' with a factor of 8");
+  EXPECT_TRUE(gguf_with("rope.scaling.type", Value(std::string("none"))));
+  EXPECT_TRUE(gguf_with("rope.scaling.factor", Value(1.0F)));
+  expect_message(gguf_with("attention.sliding_window", Value(uint32_t{0})), "or convert the model again");
   // One number for all layers, and a period instead of a pattern, are fine.
   EXPECT_TRUE(gguf_with("feed_forward_length", Value(std::vector<int32_t>{32, 32, 32})));
   const auto period = gguf_with("attention.sliding_window_pattern", Value(uint32_t{3}));
@@ -188,6 +197,61 @@ TEST(GemmaConfig, PairsBeyondTheTurningOnesStandStill) {
     }
     EXPECT_EQ(seen, 2);
   }
+}
+
+/// The golden file with other metadata (of "gemma4."), without a tensor, or with another first value of one of f32.
+struct Change {
+  std::string key = {}, without = {}, tensor = {};
+  std::optional<gguf::Value> value = {};
+  float first = 0;
+};
+
+std::filesystem::path changed(const TestFolder& folder, const Change& change) {
+  const auto file = gguf::File::open(golden("gguf/gemma4-bf16.gguf"));
+  auto out = gguf::Writer::create(folder / "changed.gguf");
+  EXPECT_TRUE(file && out);
+  for (const gguf::Metadata::Entry& entry : file->metadata().entries()) {
+    const bool other = change.value && entry.first == "gemma4." + change.key;
+    EXPECT_TRUE(out->metadata().add(entry.first, other ? *change.value : entry.second));
+  }
+  for (const gguf::TensorInfo& tensor : file->tensors()) {
+    if (tensor.name == change.without) continue;
+    EXPECT_TRUE(out->add_tensor(tensor.name, tensor.type, tensor.shape));
+  }
+  EXPECT_TRUE(out->begin_data());
+  for (const gguf::TensorInfo& tensor : file->tensors()) {
+    if (tensor.name == change.without) continue;
+    std::vector<std::byte> bytes(tensor.data, tensor.data + tensor.bytes);
+    if (tensor.name == change.tensor) std::memcpy(bytes.data(), &change.first, sizeof(float));
+    EXPECT_TRUE(out->write(bytes));
+  }
+  EXPECT_TRUE(out->commit());
+  return folder / "changed.gguf";
+}
+
+TEST(GemmaConfig, PartsOfAModelAreNoOtherModel) {
+  const TestFolder folder;
+  EXPECT_TRUE(Model::load(changed(folder, {}), 64));
+  const auto expect_refused = [&](const std::filesystem::path& path, std::string_view part) {
+    const auto model = Model::load(path, 64);
+    ASSERT_FALSE(model) << part;
+    EXPECT_EQ(model.error().code, ErrorCode::corrupt);
+    EXPECT_NE(model.error().message.find(part), std::string::npos) << model.error().message;
+  };
+  expect_refused(changed(folder, {.without = "rope_freqs.weight"}), "no tensor 'rope_freqs.weight'");
+  expect_refused(changed(folder, {.key = "expert_count", .value = gguf::Value(uint32_t{0})}),
+                 "has a router ('blk.0.ffn_gate_inp.weight') but, by its configuration, no experts");
+  for (const float divisor : {0.0F, -1.0F, std::nanf("")})
+    expect_refused(changed(folder, {.tensor = "rope_freqs.weight", .first = divisor}), "value 0 of tensor 'rope_freqs");
+
+  json config = golden_config("gemma4");
+  config["text_config"]["enable_moe_block"] = false;
+  for (const auto& entry : std::filesystem::directory_iterator(golden("models/gemma4"))) {
+    if (entry.path().filename() != "config.json")
+      std::filesystem::create_symlink(entry.path(), folder / entry.path().filename().string());
+  }
+  folder.write("config.json", config.dump());
+  expect_refused(folder.path(), "has a router");
 }
 
 }  // namespace

@@ -69,10 +69,12 @@ HuggingFaceNames::HuggingFaceNames(const safetensors::Folder& folder, std::strin
     : folder_(folder), mixtral_(architecture == "llama"), gemma_(is_gemma(architecture)), prefix_("model.") {
   if (!gemma_) return;
   // With a vision tower or without, as the encoder of a diffusion model, as MLX writes it.
-  for (const char* prefix : {"model.language_model.", "model.decoder.", "language_model.model.", "model."}) {
-    if (folder.find(std::string(prefix) + "norm.weight") != nullptr) {
+  // Where the norm is missing, too, the message about it should name its place.
+  for (const char* mark : {"norm.weight", "embed_tokens.weight"}) {
+    for (const char* prefix : {"model.language_model.", "model.decoder.", "language_model.model.", "model."}) {
+      if (folder.find(std::string(prefix) + mark) == nullptr) continue;
       prefix_ = prefix;
-      break;
+      return;
     }
   }
 }

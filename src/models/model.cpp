@@ -7,6 +7,7 @@
 #include "base/result.h"
 #include "models/diffusion_config.h"
 #include "models/families.h"
+#include "models/gemma_config.h"
 #include "models/huggingface_names.h"
 
 namespace cohort {
@@ -16,16 +17,36 @@ constexpr const char* kRopeFactors = "rope_freqs.weight";
 /// Files say with a divisor of 1e30 that a pair does not rotate.
 constexpr double kStandsStill = 1e20;
 
-/// Llama 3.1 and Gemma files carry divisors for the rotary frequencies instead of a rule.
-Expected<void> apply_rope_factors(WeightStore& store, RopeTable& table) {
-  if (!store.has(kRopeFactors)) return {};
+/// Llama 3.1 and Gemma files carry divisors for the rotary frequencies instead of a rule. `needed`: nothing else says
+/// which pairs rotate.
+Expected<void> apply_rope_factors(WeightStore& store, bool needed, RopeTable& table) {
+  if (!store.has(kRopeFactors)) {
+    if (!needed) return {};
+    return fail(
+        ErrorCode::corrupt,
+        "the file has no tensor '{}', which says how pairs rotate in the layers that see everything: convert the "
+        "model again",
+        kRopeFactors);
+  }
   const VectorWeight* factors = store.vector(kRopeFactors, static_cast<int64_t>(table.frequencies.size()));
   if (store.error()) return tl::unexpected<Error>(*store.error());
   for (size_t i = 0; i < table.frequencies.size(); ++i) {
     const auto factor = static_cast<double>(factors->values[i]);
+    if (!(factor > 0)) {
+      return fail(ErrorCode::corrupt,
+                  "value {} of tensor '{}' is {:g}; a divisor of a frequency must be above 0: convert the model again",
+                  i, kRopeFactors, factor);
+    }
     table.frequencies[i] = factor >= kStandsStill ? 0.0 : table.frequencies[i] / factor;
   }
   return {};
+}
+
+bool has_full_layers(const ModelConfig& config) {
+  for (int32_t layer = 0; layer < config.layers; ++layer) {
+    if (!config.slides(layer)) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -61,7 +82,8 @@ Expected<std::unique_ptr<Model>> Model::load(const std::filesystem::path& path, 
   }
   model->context_ = context > 0 ? context : model->config_.context;
   model->rope_ = make_rope_tables(model->config_);
-  COHORT_TRY(apply_rope_factors(*model->store_, model->rope_.full));
+  const bool files_divisors = model->gguf_ && is_gemma(model->config_.architecture) && has_full_layers(model->config_);
+  COHORT_TRY(apply_rope_factors(*model->store_, files_divisors, model->rope_.full));
   model->rope_.full.fill(model->context_);
   model->rope_.sliding.fill(model->context_);
   const Family* family = find_family(model->config_.architecture);
