@@ -1,6 +1,8 @@
 // An engine's beginning, what it accepts and what it says of itself; its steps are in engine_step.cpp.
 #include "cohort/engine.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -99,9 +101,9 @@ Expected<void> Engine::check(const SequenceRequest& request) const {
   const int32_t answer = std::max(1, impl_->rules.canvas_length);
   if (prompt + answer > impl_->model->context()) {
     return fail(ErrorCode::capacity,
-                "the prompt has {}; the context of {} positions leaves room for at most {}: shorten it; {}",
+                "the prompt has {}; the context of {} positions leaves room for at most {}{}: shorten it; {}",
                 counted(prompt, "token"), impl_->model->context(), std::max(0, impl_->model->context() - answer),
-                impl_->model->longer_context());
+                answer > 1 ? fmt::format(" beside a canvas of {}", answer) : "", impl_->model->longer_context());
   }
   if (answer > 1) COHORT_TRY(impl_->check_diffusion(request));
   const int64_t positions = impl_->positions_of(request);

@@ -201,7 +201,10 @@ Expected<SynthModel> gemma_model(const ModelConfig& c, std::string_view name) {
   COHORT_TRY(keys.number("rope.dimension_count_swa", c.sliding.rotary_dims));
   if (c.logit_softcap > 0) COHORT_TRY(keys.real("final_logit_softcapping", c.logit_softcap));
   COHORT_TRY(keys.number("vocab_size", c.vocabulary));
-  if (diffusion) COHORT_TRY(model.metadata.add("diffusion.canvas_length", Value(uint32_t{256})));
+  if (diffusion) {
+    const auto canvas = static_cast<uint32_t>(c.diffusion.canvas_length);
+    COHORT_TRY(model.metadata.add("diffusion.canvas_length", Value(canvas)));
+  }
   COHORT_TRY(add_tokenizer(model.metadata, "qwen2", c.vocabulary));
 
   TensorList t{model.tensors};
@@ -287,6 +290,7 @@ ModelConfig gemma_config(const GemmaPreset& p, int32_t layers) {
   c.expert_inner = p.expert_inner;
   c.experts = p.experts;
   c.top_k = 8;
+  if (c.architecture == "diffusion-gemma") c.diffusion.canvas_length = 256;
   return c;
 }
 

@@ -120,6 +120,18 @@ TEST(synth, writes_the_same_file_whatever_the_threads) {
   EXPECT_EQ((**tokens)[173], "\u0143");
 }
 
+TEST(synth, a_canvas_is_as_long_as_the_config_says) {
+  const TestFolder folder;
+  const auto length = [&](const std::string& config) {
+    const auto size = synthesise({config, "bf16", folder.path() / "x.gguf", 1, 0, 1, {}});
+    EXPECT_TRUE(size) << size.error().message;
+    const auto file = gguf::File::open(folder.path() / "x.gguf");
+    return size && file ? file->metadata().get_i64("diffusion.canvas_length").value_or(-1) : -2;
+  };
+  EXPECT_EQ(length(COHORT_SOURCE_DIR "/tests/golden/models/diffusion_gemma/config.json"), 12);
+  EXPECT_EQ(length("diffusiongemma-mini"), 256);
+}
+
 TEST(synth, refuses_what_it_does_not_know) {
   const TestFolder folder;
   const auto attempt = [&](const char* config, const char* type, int32_t layers, int threads) {

@@ -1,9 +1,12 @@
 // From a request to sequences: its prompts as tokens, how many new ones they may get, what they must be.
+#include <fmt/format.h>
+
 #include <array>
 
 #include "base/counted.h"
 #include "base/log.h"
 #include "base/result.h"
+#include "engine/answer_room.h"
 #include "models/model.h"
 #include "server/diffusion.h"
 #include "server/generation.h"
@@ -32,26 +35,31 @@ Expected<void> check_sequences(const GenerationRequest& request, const EngineLoo
 /// asked for: that is an error with the numbers.
 Expected<int32_t> tokens_for(const GenerationRequest& request, int64_t prompt, const Engine& engine) {
   const int64_t context = engine.model().context();
-  if (prompt >= context) {
+  const int64_t canvas = engine.diffusion().canvas_length;
+  const int64_t least = std::max<int64_t>(canvas, 1);
+  if (prompt > context - least) {
     return fail(ErrorCode::capacity,
-                "'{}' has {}; the context of {} positions leaves room for at most {}: shorten it; the server's "
+                "'{}' has {}; the context of {} positions leaves room for at most {}{}: shorten it; the server's "
                 "operator: {}",
-                prompt_field(request.api), counted(prompt, "token"), context, context - 1,
-                engine.model().longer_context());
+                prompt_field(request.api), counted(prompt, "token"), context, std::max<int64_t>(context - least, 0),
+                canvas > 0 ? fmt::format(" beside a canvas of {}", canvas) : "", engine.model().longer_context());
   }
-  const int64_t room = std::min(context, engine.kv_positions()) - prompt;
+  const int64_t room = answer_room(engine, std::min(context, engine.kv_positions()) - prompt);
+  const int64_t most = answer_room(engine, context - prompt);
   if (request.max_tokens) {
-    if (*request.max_tokens > context - prompt) {
+    if (*request.max_tokens > most) {
       return fail(ErrorCode::capacity,
-                  "'max_tokens' of {} and {} are {} positions; the context has {}: lower max_tokens to at most "
+                  "'max_tokens' of {} and {} are {} positions{}; the context has {}: lower max_tokens to at most "
                   "{}; the server's operator: {}",
-                  *request.max_tokens, counted(prompt, "prompt token"), prompt + *request.max_tokens, context,
-                  context - prompt, engine.model().longer_context());
+                  *request.max_tokens, counted(prompt, "prompt token"),
+                  prompt + answer_positions(engine, *request.max_tokens),
+                  canvas > 0 ? fmt::format(" in whole canvases of {}", canvas) : "", context, most,
+                  engine.model().longer_context());
     }
     return *request.max_tokens;
   }
   const int64_t wanted = request.api == Api::completions ? kDefaultCompletionTokens : room;
-  return static_cast<int32_t>(std::max<int64_t>(std::min(wanted, context - prompt), 1));
+  return static_cast<int32_t>(std::max<int64_t>(std::min(wanted, most), 1));
 }
 
 }  // namespace

@@ -125,6 +125,13 @@ class DiffusionTest(unittest.TestCase):
         self.assertEqual(caught.exception.code, 400)
         self.assertIn("244", json.load(caught.exception)["error"]["message"])  # 256 - a canvas of 12
         caught.exception.close()
+        # 15 positions hold one canvas: more is refused, not cut.
+        self.assertEqual(self.complete(list(range(241)), max_tokens=12)["usage"]["completion_tokens"], 12)
+        with self.assertRaises(urllib.error.HTTPError) as caught:
+            self.complete(list(range(241)), max_tokens=13)
+        self.assertEqual(caught.exception.code, 400)
+        self.assertIn("lower max_tokens to at most 12", json.load(caught.exception)["error"]["message"])
+        caught.exception.close()
 
 
 if __name__ == "__main__":

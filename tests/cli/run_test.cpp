@@ -96,8 +96,17 @@ TEST(RunDiffusion, AnswersInCanvases) {
   const Result guessed = answer({"--draft", "lookup"});
   EXPECT_EQ(guessed.code, 1);
   EXPECT_TRUE(says(guessed.err, "--draft lookup")) << guessed.err;
-  const Result endless = answer({"--diffusion-steps", "0"});
+  const auto one = [](const char* flag, const char* value) {
+    const char* const model = COHORT_SOURCE_DIR "/tests/golden/gguf/diffusion_gemma-bf16.gguf";
+    return run({"run", "-m", model, "-c", "128", "-p", "Hi, Bo", flag, value});
+  };
+  const Result endless = one("--diffusion-steps", "0");
   EXPECT_EQ(endless.code, 2);
+  EXPECT_TRUE(says(endless.err, "--diffusion-steps: '0'")) << endless.err;
+  // 128 positions hold 10 canvases of 12 behind the prompt, and a part of the eleventh.
+  const Result more = one("-n", "121");
+  EXPECT_EQ(more.code, 2);
+  EXPECT_TRUE(says(more.err, "in whole canvases of 12; the context has 128: lower -n to at most 120")) << more.err;
   const Result other = run(tiny({"-n", "1", "-p", "a", "--diffusion-steps", "3"}));
   EXPECT_NE(other.code, 0);
   EXPECT_TRUE(says(other.err, "--diffusion-*")) << other.err;

@@ -221,8 +221,9 @@ TEST(diffusion, refuses_what_makes_no_sense) {
   EXPECT_NE(message([](auto& r) { r.sampling.repeat_penalty = 1.1F; }).find("repeat_penalty"), std::string::npos);
   EXPECT_NE(message([](auto& r) { r.sampling.presence_penalty = 1; }).find("presence_penalty"), std::string::npos);
   EXPECT_NE(message([](auto& r) { r.sampling.logit_bias = {{3, 1.0F}}; }).find("logit_bias"), std::string::npos);
-  EXPECT_NE(message([](auto& r) { r.prompt.resize(kContext - kCanvas + 1, 1); }).find("at most 116"),
-            std::string::npos);
+  EXPECT_NE(
+      message([](auto& r) { r.prompt.resize(kContext - kCanvas + 1, 1); }).find("at most 116 beside a canvas of 12"),
+      std::string::npos);
   EXPECT_EQ(message([](auto& r) { r.prompt.resize(kContext - kCanvas, 1); }), "accepted");
 
   EngineOptions draft = base_options();
