@@ -103,9 +103,10 @@ Expected<void> Engine::check(const SequenceRequest& request) const {
     return fail(ErrorCode::capacity,
                 "the prompt has {}; the context of {} positions leaves room for at most {}{}: shorten it; {}",
                 counted(prompt, "token"), impl_->model->context(), std::max(0, impl_->model->context() - answer),
-                answer > 1 ? fmt::format(" beside a canvas of {}", answer) : "", impl_->model->longer_context());
+                impl_->rules.canvas_length > 0 ? fmt::format(" beside a canvas of {}", answer) : "",
+                impl_->model->longer_context());
   }
-  if (answer > 1) COHORT_TRY(impl_->check_diffusion(request));
+  if (impl_->rules.canvas_length > 0) COHORT_TRY(impl_->check_diffusion(request));
   const int64_t positions = impl_->positions_of(request);
   if (pages_for(positions) > impl_->roster->pages().total()) {
     return fail(ErrorCode::capacity,

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <string>
 
+#include "base/test_folder.h"
 #include "cohort/engine.h"
 #include "models/model.h"
 
@@ -246,6 +249,31 @@ TEST(diffusion, refuses_what_makes_no_sense) {
   const auto plain = Engine::create(other);
   ASSERT_FALSE(plain);
   EXPECT_NE(plain.error().message.find("--diffusion-*"), std::string::npos) << plain.error().message;
+}
+
+/// The model of the other tests, whose canvases have one token.
+TEST(diffusion, a_canvas_of_one_token_is_a_canvas) {
+  std::ifstream file(base_options().model, std::ios::binary);
+  std::string bytes(std::istreambuf_iterator<char>(file), {});
+  const std::string key = "diffusion.canvas_length";
+  const size_t value = bytes.find(key) + key.size() + 4;  // behind the key is the value's type
+  ASSERT_EQ(bytes.at(value), kCanvas);
+  bytes[value] = 1;
+  const TestFolder folder;
+  EngineOptions options = base_options();
+  options.model = folder.write("one.gguf", bytes);
+  const Result together = run(options, 0, kStreams, 9);
+  EXPECT_EQ(together.canvases, kStreams * 9);
+  EXPECT_EQ(together.canvas_steps, kStreams * 9 * 5);
+  for (int32_t i = 0; i < kStreams; ++i) expect_same(run(options, i, 1, 9), together, "alone");
+
+  const auto engine = Engine::create(options);
+  ASSERT_TRUE(engine) << engine.error().message;
+  SequenceRequest request = request_of(0, 9);
+  request.sampling.repeat_penalty = 1.1F;
+  const auto checked = (*engine)->check(request);
+  ASSERT_FALSE(checked);
+  EXPECT_NE(checked.error().message.find("repeat_penalty"), std::string::npos) << checked.error().message;
 }
 
 }  // namespace
