@@ -119,6 +119,10 @@ Expected<CanvasRow> read_canvas_row(std::span<float> logits, float temperature, 
   row.best = scan.token;
   row.drawn = draw(logits, sums, u * total);
   row.entropy = numerics::log(total) - moment / total;
+  if (!std::isfinite(row.entropy)) {
+    return fail(ErrorCode::internal,
+                "a row of logits spans more than a float holds: the weights overflow (temperature {})", temperature);
+  }
   row.mixture = mixture_of(logits, sums, 1.0F / total);
   return row;
 }

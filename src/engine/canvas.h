@@ -25,7 +25,8 @@ struct CanvasRow {
   float entropy = 0;  // nats
   Mixture mixture;
 };
-/// logits [vocabulary] are scratch afterwards; u in [0, 1) draws. internal: a logit is no finite number.
+/// logits [vocabulary] are scratch afterwards; u in [0, 1) draws. internal: a logit, or a difference of two, is no
+/// finite number.
 Expected<CanvasRow> read_canvas_row(std::span<float> logits, float temperature, float u);
 
 /// Which rows a step accepts: in ascending order of entropy, ties to the lower row, those whose predecessors' entropies
@@ -49,6 +50,9 @@ class Canvas {
   std::span<const int32_t> tokens() const { return tokens_; }
   /// What the rows were thought to hold; empty before the first step.
   std::span<const Mixture> mixtures() const { return mixtures_; }
+
+  /// The step that starts from them has run: their memory is needed for its own.
+  void forget_mixtures() { mixtures_ = {}; }
 
   /// What the logits [vocabulary] of row `row` say; they are scratch afterwards. Rows may be read by different threads.
   Expected<CanvasRow> read(int32_t row, std::span<float> logits) const;

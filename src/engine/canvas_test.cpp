@@ -137,6 +137,11 @@ TEST(canvas, a_row_that_is_not_finite_is_an_error) {
     ASSERT_FALSE(row.has_value());
     EXPECT_EQ(row.error().code, ErrorCode::internal);
   }
+  std::vector<float> wide(30, -3e38F);  // finite, but their differences to the largest are not
+  wide[20] = 3e38F;
+  const auto row = read_canvas_row(wide, 1, 0.5F);
+  ASSERT_FALSE(row.has_value());
+  EXPECT_NE(row.error().message.find("spans more than a float holds"), std::string::npos) << row.error().message;
 }
 
 TEST(canvas, accepts_the_surest_rows_within_the_bound) {
@@ -193,6 +198,8 @@ TEST(canvas, keeps_what_is_sure_and_draws_the_rest_anew) {
   ASSERT_EQ(canvas.mixtures().size(), 8U);
   EXPECT_EQ(canvas.mixtures()[0].tokens, std::vector<int32_t>{7});
   EXPECT_EQ(canvas.mixtures()[2].tokens.size(), 50U);
+  canvas.forget_mixtures();
+  EXPECT_TRUE(canvas.mixtures().empty());
   EXPECT_FALSE(canvas.done());
 }
 

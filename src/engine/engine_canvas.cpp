@@ -62,6 +62,7 @@ Batch Engine::Impl::make_canvas_batch(std::span<const int32_t> rows) {
 /// logits alone, so they are spread over threads.
 std::vector<Expected<void>> Engine::Impl::read_canvases(std::span<const size_t> sequences) {
   const auto width = static_cast<size_t>(vocabulary()), length = static_cast<size_t>(rules.canvas_length);
+  for (const size_t sequence : sequences) roster->running()[sequence].canvas->forget_mixtures();
   std::vector<CanvasRow> rows(sequences.size() * length);
   std::vector<Expected<void>> results(rows.size());
   samplers->run(static_cast<int64_t>(rows.size()), [&](int64_t k, int) {
