@@ -173,6 +173,7 @@ Expected<ParityReport> check_parity(const ParityOptions& options,
   report.type = main_type(program);
   report.streams = options.streams;
   report.tokens = options.tokens;
+  report.canvas = model->config().diffusion.canvas_length;
   const auto add = [&](Backend& backend, const Schedule& schedule, const std::string& on,
                        int32_t tokens) -> Expected<void> {
     const std::string name = on.empty() ? schedule.name : fmt::format("{}, {}", on, schedule.name);

@@ -18,6 +18,10 @@ std::string to_text(const ParityReport& r) {
                        v.differing == 0 ? "equal" : fmt::format("{} DIFFER; first: {}", v.differing, v.first));
   }
   out += r.equal() ? "every row has the same bits in every way\n" : "NOT EQUAL\n";
+  if (r.canvas > 0) {
+    out += fmt::format("rows of prompts only: canvases ({} tokens that are denoised together) are not compared here\n",
+                       r.canvas);
+  }
   return out;
 }
 
@@ -25,6 +29,7 @@ std::string to_json(const ParityReport& r) {
   nlohmann::ordered_json out{
       {"model", r.model},     {"type", r.type},     {"device", r.device}, {"numerics", numerics::kNumericsVersion},
       {"streams", r.streams}, {"tokens", r.tokens}, {"equal", r.equal()}};
+  if (r.canvas > 0) out["canvases_compared"] = false;
   for (const ParityVariant& v : r.variants)
     out["variants"].push_back(
         {{"name", v.name}, {"rows", v.rows}, {"differing", v.differing}, {"first_difference", v.first}});

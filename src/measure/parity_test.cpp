@@ -47,6 +47,11 @@ TEST(parity, differences_are_named) {
   EXPECT_NE(text.find("3 DIFFER"), std::string::npos);
   EXPECT_NE(text.find("stream 1, position 2"), std::string::npos);
   EXPECT_NE(text.find("NOT EQUAL"), std::string::npos);
+
+  EXPECT_EQ(to_text(report).find("canvases"), std::string::npos);
+  report.canvas = 12;
+  EXPECT_NE(to_text(report).find("canvases (12 tokens"), std::string::npos) << to_text(report);
+  EXPECT_FALSE(nlohmann::json::parse(to_json(report))["canvases_compared"].get<bool>());
 }
 
 TEST(parity, experts_of_unlike_types_equal_the_reference) {
