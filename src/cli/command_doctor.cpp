@@ -93,7 +93,8 @@ int run(const Arguments& arguments) {
 
 void add_doctor_command(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("doctor", "Measure this machine, list its CUDA devices and say what will be used");
+  CLI::App* command =
+      app.add_subcommand("doctor", "Measure this machine, list its CUDA devices and say what will be used");
   command->add_option("-t,--threads", arguments->threads, "Threads to measure with (0: all that may be used)")
       ->check(whole_number(0, kMaxThreads));
   command->add_option("--repeats", arguments->repeats, "Repeats of each measurement, of which the median counts")

@@ -143,6 +143,14 @@ WantedPages wanted_pages(const EngineOptions& options, const Model& model) {
   return {pages_for(model.context()), int64_t{options.max_streams} * pages_for(model.context())};
 }
 
+/// What the canvas of a stream may take in a model of block diffusion: the logits of its rows, and token and
+/// probability of all that the step before held possible. 0 for other models.
+size_t canvas_bytes(const Model& model) {
+  const auto rows = static_cast<size_t>(std::max(0, model.config().diffusion.canvas_length));
+  const auto vocabulary = static_cast<size_t>(model.program().vocabulary);
+  return rows * vocabulary * (sizeof(float) + sizeof(Mixture::tokens[0]) + sizeof(Mixture::weights[0]));
+}
+
 }  // namespace
 
 Expected<int32_t> choose_pages(const EngineOptions& options, const Model& model, size_t page_bytes, CacheRoom room) {
@@ -151,7 +159,18 @@ Expected<int32_t> choose_pages(const EngineOptions& options, const Model& model,
   int64_t wanted = wanted_pages(options, model).wanted;
   const size_t weights = model.weight_bytes();
   const size_t taken = room.reserved ? 0 : room.weights + kReserve;
-  const size_t usable = room.free > taken ? room.free - taken : 0;
+  size_t usable = room.free > taken ? room.free - taken : 0;
+  if (!room.reserved) {
+    const size_t each = canvas_bytes(model), canvases = each * static_cast<size_t>(options.max_streams);
+    if (canvases > usable) {
+      return fail(ErrorCode::capacity,
+                  "the canvases of {} streams may take {} beside {} of weights; {} are free, enough for {}: run fewer "
+                  "streams (-np)",
+                  options.max_streams, format_bytes(static_cast<double>(canvases)),
+                  format_bytes(static_cast<double>(weights)), format_bytes(static_cast<double>(usable)), usable / each);
+    }
+    usable -= canvases;
+  }
   const auto fitting = static_cast<int64_t>(usable / page_bytes);
   const int64_t one_stream = pages_for(model.context());
   if (options.kv_positions > 0 ? wanted > fitting : one_stream > fitting) {

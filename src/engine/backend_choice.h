@@ -27,8 +27,9 @@ struct CacheRoom {
   bool reserved = false;  // all of it is the cache's; else something is left to others
 };
 
-/// KV pages for options.kv_positions, or max_streams times the context, at most what free memory holds. Capacity error
-/// that says how many streams of this context fit when not even one does.
+/// KV pages for options.kv_positions, or max_streams times the context, at most what free memory holds beside the
+/// canvases of max_streams streams (block diffusion). Capacity error that says how many positions fit when not even one
+/// stream's do, or how many streams' canvases.
 Expected<int32_t> choose_pages(const EngineOptions& options, const Model& model, size_t page_bytes, CacheRoom room);
 
 /// Bytes of the KV cache that will be allocated, for a backend that has to divide its memory before.

@@ -175,8 +175,9 @@ Expected<std::vector<bool>> sliding_pattern(const gguf::Metadata& metadata, cons
   // A number n: every n-th layer is full.
   if (const auto period = metadata.get_i64(key)) {
     COHORT_TRY(dimension("", key, *period));
-    std::vector<bool> sliding;
-    for (int32_t layer = 0; layer < layers; ++layer) sliding.push_back(*period > 0 && (layer + 1) % *period != 0);
+    std::vector<bool> sliding(static_cast<size_t>(layers));
+    for (size_t i = 0; i < sliding.size(); ++i)
+      sliding[i] = *period > 0 && (static_cast<int64_t>(i) + 1) % *period != 0;
     return sliding;
   }
   COHORT_ASSIGN(auto list, metadata.get_bool_array(key));

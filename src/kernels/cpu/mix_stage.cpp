@@ -49,11 +49,12 @@ void MixStage::run(int64_t index) const {
   if (job.sequence->mixtures.empty()) return;
 
   std::vector<Cursor> cursors;
+  cursors.reserve(static_cast<size_t>(job.rows));
   for (int32_t row = 0; row < job.rows; ++row)
-    cursors.push_back({&job.sequence->mixtures[static_cast<size_t>(job.first_row + row)]});
+    cursors.push_back({&job.sequence->mixtures[static_cast<size_t>(job.first_row) + static_cast<size_t>(row)]});
   const auto least = [&] { return std::ranges::min(cursors, {}, &Cursor::token).token(); };
   const size_t stride = row_bytes(table.type, table.cols), offset = row_bytes(table.type, job.first_column);
-  std::vector<float> decoded(static_cast<size_t>(kTokens * job.columns));
+  std::vector<float> decoded(static_cast<size_t>(kTokens) * static_cast<size_t>(job.columns));
   std::vector<int32_t> local(kTokens);
   for (int64_t token = least(); token < table.rows; token = least()) {
     const int64_t first = token / kTokens * kTokens;
