@@ -8,28 +8,13 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "base/json.h"
 #include "formats/gguf/gguf.h"
+#include "models/test_golden.h"
 
 namespace cohort {
 namespace {
 
 using nlohmann::json;
-
-std::filesystem::path golden(const std::string& name) {
-  return std::filesystem::path(COHORT_SOURCE_DIR) / "tests/golden" / name;
-}
-
-json golden_config(const std::string& model) {
-  auto config = read_json_file(golden("models/" + model + "/config.json"));
-  EXPECT_TRUE(config) << config.error().message;
-  return *config;
-}
-
-void expect_message(const Expected<ModelConfig>& config, std::string_view part) {
-  ASSERT_FALSE(config) << part;
-  EXPECT_NE(config.error().message.find(part), std::string::npos) << config.error().message;
-}
 
 TEST(Config, NonsenseInJsonIsRefused) {
   struct Case {

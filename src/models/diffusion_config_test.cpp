@@ -9,21 +9,12 @@
 #include "base/json.h"
 #include "formats/gguf/gguf.h"
 #include "models/model.h"
+#include "models/test_golden.h"
 
 namespace cohort {
 namespace {
 
 using nlohmann::json;
-
-std::filesystem::path golden(const std::string& name) {
-  return std::filesystem::path(COHORT_SOURCE_DIR) / "tests/golden" / name;
-}
-
-template <class T>
-void expect_message(const Expected<T>& result, std::string_view part) {
-  ASSERT_FALSE(result) << part;
-  EXPECT_NE(result.error().message.find(part), std::string::npos) << result.error().message;
-}
 
 TEST(DiffusionConfig, FolderAndFileSayTheSame) {
   for (const char* path : {"models/diffusion_gemma", "gguf/diffusion_gemma-bf16.gguf"}) {

@@ -8,30 +8,15 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "base/json.h"
 #include "base/test_folder.h"
 #include "formats/gguf/gguf.h"
 #include "models/model.h"
+#include "models/test_golden.h"
 
 namespace cohort {
 namespace {
 
 using nlohmann::json;
-
-std::filesystem::path golden(const std::string& name) {
-  return std::filesystem::path(COHORT_SOURCE_DIR) / "tests/golden" / name;
-}
-
-json golden_config(const std::string& model) {
-  auto config = read_json_file(golden("models/" + model + "/config.json"));
-  EXPECT_TRUE(config) << config.error().message;
-  return *config;
-}
-
-void expect_message(const Expected<ModelConfig>& config, std::string_view part) {
-  ASSERT_FALSE(config) << part;
-  EXPECT_NE(config.error().message.find(part), std::string::npos) << config.error().message;
-}
 
 /// Another value at text_config's `key`.
 Expected<ModelConfig> with(const std::string& key, json value) {
