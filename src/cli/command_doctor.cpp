@@ -34,23 +34,16 @@ struct Devices {
 
 Devices find_devices() {
   Devices found;
-  constexpr int kMost = 64;
-  for (int i = 0; i < kMost; ++i) {
-    const auto device = describe_cuda_device(i);
-    if (device) {
-      found.list.push_back({*device, true});
-      continue;
-    }
-    const Error& error = device.error();
-    if (error.code == ErrorCode::invalid_argument) break;  // no device of this number
-    // What is said of the first one may be about the driver or the build, and then it is said of every one.
-    if (i == 0 && error.message.rfind("device 0", 0) != 0) {
-      found.none = error.message;
-      break;
-    }
-    found.list.push_back({error.message, false});
+  // There is no device -1: any other answer is about the build, the driver or the machine.
+  if (const Error error = describe_cuda_device(-1).error(); error.code != ErrorCode::invalid_argument) {
+    found.none = error.message;
+    return found;
   }
-  return found;
+  for (int i = 0;; ++i) {
+    const auto device = describe_cuda_device(i);
+    if (!device && device.error().code == ErrorCode::invalid_argument) return found;
+    found.list.push_back({device ? *device : device.error().message, device.has_value()});
+  }
 }
 
 std::string to_text(const Devices& devices) {

@@ -40,15 +40,10 @@ double Totals::experts_per_step() const {
 
 namespace {
 
-std::string in_canvases(const Engine& engine) {
-  const int32_t canvas = engine.diffusion().canvas_length;
-  return canvas > 0 ? fmt::format(" in whole canvases of {}", canvas) : "";
-}
-
 /// Tokens that the answer to a prompt of so many may have. Prompts that do not fit are the engine's to refuse.
 Expected<int32_t> new_tokens(const Engine& engine, const RunOptions& options, int64_t prompt, size_t index) {
   const int64_t context = std::min<int64_t>(engine.model().context(), engine.kv_positions());
-  const int64_t room = answer_room(engine, context - prompt);
+  const int64_t room = answer_room(engine.diffusion(), context - prompt);
   if (room < 1) return std::max(options.tokens, 1);
   if (options.tokens == 0) return static_cast<int32_t>(room);
   if (options.exact && options.tokens > room) {
@@ -57,7 +52,7 @@ Expected<int32_t> new_tokens(const Engine& engine, const RunOptions& options, in
         "prompt {}: {} (-n) after {} are {} positions{}; the context has {}: lower -n to at most {} (0: what fits); "
         "{}",
         index + 1, counted(options.tokens, "new token"), counted(prompt, "prompt token"),
-        prompt + answer_positions(engine, options.tokens), in_canvases(engine), context, room,
+        prompt + answer_positions(engine.diffusion(), options.tokens), in_canvases(engine.diffusion()), context, room,
         engine.model().longer_context());
   }
   return options.tokens;

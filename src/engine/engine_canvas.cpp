@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/result.h"
+#include "engine/answer_room.h"
 #include "engine/engine_impl.h"
 
 namespace cohort {
@@ -29,8 +30,7 @@ Expected<void> Engine::Impl::check_diffusion(const SequenceRequest& request) con
 
 /// That it may come to need: whole canvases, however few of their tokens are wanted.
 int64_t Engine::Impl::positions_of(const SequenceRequest& request) const {
-  const int64_t unit = std::max(1, rules.canvas_length);
-  const int64_t answer = (int64_t{request.max_tokens} + unit - 1) / unit * unit;
+  const int64_t answer = answer_positions(rules, request.max_tokens);
   return std::min<int64_t>(static_cast<int64_t>(request.prompt.size()) + answer, model->context());
 }
 

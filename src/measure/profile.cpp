@@ -290,10 +290,13 @@ Expected<ProfileReport> profile_steps(const ProfileOptions& options,
   const int32_t most = std::ranges::max(o.streams);
   o.engine.max_streams = most;
   COHORT_TRY(check_measured_options(o.engine));
-  COHORT_ASSIGN(auto model, Model::load(o.engine.model, 1));  // to know its canvas
+  int32_t context = fed_positions(o.prompt_tokens, o.steps, 0);
+  COHORT_ASSIGN(auto model, Model::load(o.engine.model, context));
   const int32_t canvas = model->config().diffusion.canvas_length;
-  const int32_t context = fed_positions(o.prompt_tokens, o.steps, canvas);
-  COHORT_ASSIGN(model, Model::load(o.engine.model, context));
+  if (canvas > 0) {  // which takes more positions
+    context = fed_positions(o.prompt_tokens, o.steps, canvas);
+    COHORT_ASSIGN(model, Model::load(o.engine.model, context));
+  }
   o.engine.kv_positions = int64_t{most} * pages_for(context) * kPagePositions;
   const Program& program = model->program();
   ProfileReport report;

@@ -169,12 +169,17 @@ void encode_iq3_s(const float* x, const float* importance, uint8_t* block) {
   }
 }
 
-void encode_iq1_s(const float* x, const float* importance, uint8_t* block) {
-  static const GridFormat<8, 3> format = iq1_format(true, 32);
+GridBlock search_values(const GridFormat<8, 3>& format, const float* x, const float* importance) {
   float weights[256];
   importance_weights(x, importance, 256, weights);
   GridBlock found;
   GridSearch<8, 3>(format, x, weights).run(found);
+  return found;
+}
+
+void encode_iq1_s(const float* x, const float* importance, uint8_t* block) {
+  static const GridFormat<8, 3> format = iq1_format(true, 32);
+  const GridBlock found = search_values(format, x, importance);
   store_u16(block, found.d);
   for (int p = 0; p < 8; ++p) {
     int packed = found.scale[p] << 12 | found.variant[4 * p] << 15;
@@ -188,10 +193,7 @@ void encode_iq1_s(const float* x, const float* importance, uint8_t* block) {
 
 void encode_iq1_m(const float* x, const float* importance, uint8_t* block) {
   static const GridFormat<8, 3> format = iq1_format(false, 16);
-  float weights[256];
-  importance_weights(x, importance, 256, weights);
-  GridBlock found;
-  GridSearch<8, 3>(format, x, weights).run(found);
+  const GridBlock found = search_values(format, x, importance);
   for (int g = 0; g < 32; g += 2) {
     block[g] = static_cast<uint8_t>(found.index[g]);
     block[g + 1] = static_cast<uint8_t>(found.index[g + 1]);

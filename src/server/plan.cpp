@@ -44,17 +44,16 @@ Expected<int32_t> tokens_for(const GenerationRequest& request, int64_t prompt, c
                 prompt_field(request.api), counted(prompt, "token"), context, std::max<int64_t>(context - least, 0),
                 canvas > 0 ? fmt::format(" beside a canvas of {}", canvas) : "", engine.model().longer_context());
   }
-  const int64_t room = answer_room(engine, std::min(context, engine.kv_positions()) - prompt);
-  const int64_t most = answer_room(engine, context - prompt);
+  const int64_t room = answer_room(engine.diffusion(), std::min(context, engine.kv_positions()) - prompt);
+  const int64_t most = answer_room(engine.diffusion(), context - prompt);
   if (request.max_tokens) {
     if (*request.max_tokens > most) {
       return fail(ErrorCode::capacity,
                   "'max_tokens' of {} and {} are {} positions{}; the context has {}: lower max_tokens to at most "
                   "{}; the server's operator: {}",
                   *request.max_tokens, counted(prompt, "prompt token"),
-                  prompt + answer_positions(engine, *request.max_tokens),
-                  canvas > 0 ? fmt::format(" in whole canvases of {}", canvas) : "", context, most,
-                  engine.model().longer_context());
+                  prompt + answer_positions(engine.diffusion(), *request.max_tokens), in_canvases(engine.diffusion()),
+                  context, most, engine.model().longer_context());
     }
     return *request.max_tokens;
   }

@@ -75,7 +75,7 @@ Expected<std::unique_ptr<CudaBackend>> make_cuda_backend(const Program& program,
 Expected<DeviceNeeds> cuda_memory_needs(const Program& program, int32_t max_rows);
 
 /// "NVIDIA H200, 139.8 GB free of 143.8", or why there is no device to use: not_found when neither this build nor this
-/// machine is made for one.
+/// machine is made for one, invalid_argument when there are devices but not this one.
 Expected<std::string> describe_cuda_device(int device);
 
 }  // namespace cohort
