@@ -1,5 +1,6 @@
 #include "kernels/cpu/grid_tables.h"
 
+#include <algorithm>
 #include <array>
 #include <memory>
 
@@ -35,11 +36,14 @@ uint8_t value_at(int six_bits, int at, int bits, int sign, int bias, const int* 
 void fill_numbered(GridTable& table, int bias) {
   constexpr int kPlace[4] = {0, 4, 2, 6};
   table.entries = kEntryNumbers;
+  // Numbers that no entry has are the same to all kernels: codes of 0.
+  std::fill_n(table.eights, kEntryNumbers, 0x0808080808080808U);
   for (int e = 0; e < 256; ++e) {
     uint32_t word = 0;
     for (int i = 0; i < 8; ++i)
       word |= eight_code(byte_of(quant::iq2xxs_grid[e], kPairValues[i / 2][i % 2])) << (8 * (i / 4) + kPlace[i % 4]);
     table.words[kEntryNumber[e]] = word * 0x10001U;
+    table.eights[kEntryNumber[e]] = quant::iq2xxs_grid[e];
   }
   for (int i = 0; i < 64; ++i) table.nibble_values[i] = value_at(i, 0, 2, 3, bias, kEightMagnitudes);
 }
@@ -55,6 +59,7 @@ void fill_eights(GridTable& table, const uint64_t* grid, int32_t entries, int bi
       codes |= code << (2 * j);
     }
     table.words[i] = word * 0x10001U;
+    table.eights[i] = grid[i];
     table.gathered[i] = codes * 0x10001U;
     for (int p = 0; i < 512 && p < 2; ++p) table.bytes[p][i] = static_cast<uint8_t>(codes >> (8 * p));
   }
@@ -80,6 +85,7 @@ void fill_fours(GridTable& table, const uint32_t* grid, int32_t entries, int bia
       table.bytes[j / 2][i] = static_cast<uint8_t>(table.bytes[j / 2][i] | placed << (4 * (j % 2)));
     }
     table.words[i] = word * 0x10001U;
+    table.fours[i] = grid[i];
   }
   for (int i = 0; i < 64; ++i) {
     table.nibble_values[i] = table.values[0][i] = value_at(i, 0, 3, 3, bias, magnitudes);
@@ -96,6 +102,7 @@ void fill_shifted(GridTable& table, int bias) {
     uint32_t word = 0, five = 0;
     for (int j = 0; j < 8; ++j) {
       const auto code = static_cast<uint32_t>(static_cast<int8_t>(byte_of(quant::iq1s_grid[i], j)) + 1);
+      table.eights[i] |= static_cast<uint64_t>(8 * (static_cast<int>(code) - 1) + bias) << (8 * j);
       word |= code << (4 * kNibble[j]);
       five |= code << (8 * (kNibble[j] / 2) + 2 * (kNibble[j] % 2));
     }

@@ -33,6 +33,10 @@ struct GridTable {
   /// other two, with the byte shifted by 2, at 0 and 1): of values 0 to 3. Fours: nibbles of byte 0 and of byte 1,
   /// whose sign is bit 2. IQ1: of the first and the second value.
   alignas(64) uint8_t values[4][64];
+  /// Entries in whole bytes, for AVX2: magnitudes, for IQ1 biased values without the shift. Fours are followed by what
+  /// a load of 16 bytes reads of none.
+  alignas(64) uint64_t eights[2048];
+  alignas(64) uint32_t fours[512 + 3];
   int32_t entries;
 };
 

@@ -4,8 +4,9 @@
 // maddubs (unsigned code times signed activation, pairs summed to int16), which stays exact as long as the codes are
 // small: nibbles allow all eight vectors of a block to be summed in int16 (8 * 2 * 15 * 127 = 30480), five bits four,
 // six bits two; full bytes go as |w| * (x with the sign of w) one at a time (2 * 128 * 127 = 32512). Then madd with
-// ones widens to int32. Bits are those of AVX-512: the float operations per lane are the same. What bounds it: one row,
-// memory; from about four rows the two vector ports (17 operations a row, half and block).
+// ones (or with an integer scale) widens to int32. Bits are those of AVX-512: the float operations per lane are the
+// same. What bounds it (docs/perf/cpu.md, "An AVX2 processor"): one row, memory; from about four rows the vector ports:
+// for nibbles 20 operations a row, half and block.
 #pragma once
 
 #include <immintrin.h>
@@ -19,15 +20,6 @@ namespace cohort::cpu {
 namespace {
 
 constexpr int kHalves = 2;  // of 8 outputs
-
-/// Quants with kOrder decode to an order of ActivationChunk other than that of q.
-enum class Order { plain, transposed, strided };
-
-template <class Quants>
-COHORT_INLINE const int8_t* activations_for(const ActivationChunk& x) {
-  if constexpr (requires { Quants::kOrder; }) return Quants::kOrder == Order::strided ? x.strided : x.transposed;
-  return x.q;
-}
 
 COHORT_INLINE __m256i load_bytes(const std::byte* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -60,6 +52,12 @@ COHORT_INLINE __m256i set_four(const int8_t* q) {
   return _mm256_set1_epi32(*reinterpret_cast<const int32_t*>(q));
 }
 
+/// Byte j / 8 of a mask that all lanes have, for byte j.
+COHORT_INLINE __m256i bytes_of_bits() {
+  return _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3,
+                          3);
+}
+
 // --- quants: the eight vectors of one half of a block; kInSixteen of them may be summed in int16
 // ----------------------
 
@@ -85,8 +83,7 @@ struct FiveBits {
   static COHORT_INLINE void decode(const std::byte* p, int half, __m256i* w) {
     Nibbles::decode(p, half, w);
     // Byte j takes bit j of 32: its byte of the mask everywhere, then its bit.
-    const __m256i spread = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 3,
-                                            3, 3, 3, 3, 3, 3, 3);
+    const __m256i spread = bytes_of_bits();
     const __m256i bits = _mm256_set1_epi64x(static_cast<long long>(0x8040201008040201ULL));
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
@@ -129,33 +126,79 @@ struct Bytes {
   }
 };
 
-/// The dot product of kVectors vectors with a row's activations, plus `start` where codes are biased, as the bits of a
-/// float that is too large by kRealOffset (SumKind).
-template <class Quants, int kVectors>
-COHORT_INLINE __m256i dots(const int32_t* start, const __m256i* w, const int8_t* q) {
-  const __m256i ones = _mm256_set1_epi16(1);
-  __m256i t = Quants::kSigned || start == nullptr ? _mm256_set1_epi32(kRealBits) : set_int(start);
+/// The decoded vectors of one half of a block.
+using Codes = __m256i[8];
+
+/// Keeps the compiler from seeing where v comes from. It would add up products in another order, all of them after the
+/// last multiplication, and load what does not change in a loop before it: more than the 16 registers hold.
+template <class T>
+COHORT_INLINE void hide(T*& v) {
+  asm("" : "+r"(v));
+}
+COHORT_INLINE void hide(__m256i& v) {
+  asm("" : "+x"(v));
+}
+
+/// Dot products of vectors kFirst .. kFirst + kVectors of kCount halves with kRows rows from q on, times `factor` of
+/// each half (two int16 a lane, normally ones). A vector of codes serves all rows and an activation both halves, so
+/// that loading them takes less than multiplying.
+template <class Quants, int kFirst, int kVectors, int kRows, int kCount>
+COHORT_INLINE void dots(const Codes* w, const int8_t* q, const __m256i* factor, __m256i (*sums)[kCount]) {
   constexpr int kGroup = Quants::kInSixteen < kVectors ? Quants::kInSixteen : kVectors;
 #pragma GCC unroll 8
-  for (int first = 0; first < kVectors; first += kGroup) {
-    __m256i pairs;
+  for (int first = kFirst; first < kFirst + kVectors; first += kGroup) {
+    __m256i pairs[kRows][kCount];
 #pragma GCC unroll 8
     for (int i = first; i < first + kGroup; ++i) {
-      const __m256i x = set_four(q + 4 * i);
-      const __m256i product = Quants::kSigned ? _mm256_maddubs_epi16(_mm256_abs_epi8(w[i]), _mm256_sign_epi8(x, w[i]))
-                                              : _mm256_maddubs_epi16(w[i], x);
-      pairs = i == first ? product : _mm256_add_epi16(pairs, product);
+      __m256i codes[kCount], size[kCount];
+#pragma GCC unroll 2
+      for (int h = 0; h < kCount; ++h) {
+        codes[h] = w[h][i];
+        size[h] = Quants::kSigned ? _mm256_abs_epi8(codes[h]) : codes[h];
+      }
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        const __m256i x = set_four(q + r * kBlockValues + 4 * i);
+#pragma GCC unroll 2
+        for (int h = 0; h < kCount; ++h) {
+          const __m256i product = _mm256_maddubs_epi16(size[h], Quants::kSigned ? _mm256_sign_epi8(x, codes[h]) : x);
+          pairs[r][h] = i == first ? product : _mm256_add_epi16(pairs[r][h], product);
+          hide(pairs[r][h]);
+        }
+      }
     }
-    t = _mm256_add_epi32(t, _mm256_madd_epi16(pairs, ones));
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+      for (int h = 0; h < kCount; ++h) {
+        const __m256i sum = _mm256_madd_epi16(pairs[r][h], factor[h]);
+        sums[r][h] = first == kFirst ? sum : _mm256_add_epi32(sums[r][h], sum);
+        hide(sums[r][h]);
+      }
+    }
   }
-  return t;
 }
 
-COHORT_INLINE __m256 to_float(__m256i dot) {
-  return _mm256_sub_ps(_mm256_castsi256_ps(dot), _mm256_set1_ps(kRealOffset));
+template <class Quants, int kFirst, int kVectors, int kRows, int kCount>
+COHORT_INLINE void dots(const Codes* w, const int8_t* q, __m256i (*sums)[kCount]) {
+  const __m256i one = _mm256_set1_epi16(1);
+  const __m256i ones[kHalves] = {one, one};
+  dots<Quants, kFirst, kVectors, kRows, kCount>(w, q, ones, sums);
 }
 
-// --- scales: as in linear_avx512.cpp, for one half -------------------------------------------------------------------
+/// A dot product as a float. The bias of unsigned codes comes out by adding `start`, which makes the sum the bits of a
+/// float that is too large by kRealOffset (SumKind).
+template <class Quants>
+COHORT_INLINE __m256 real(__m256i sum, const int32_t* start) {
+  if constexpr (Quants::kSigned) return _mm256_cvtepi32_ps(sum);
+  return _mm256_sub_ps(_mm256_castsi256_ps(_mm256_add_epi32(sum, set_int(start))), _mm256_set1_ps(kRealOffset));
+}
+
+// --- scales: those of one half of a block; `add` is for kCount halves, kRows rows from `at` on ----------------------
+
+/// Sums of a row, by half.
+template <int kCount>
+using Sums = __m256[kCount];
 
 /// One scale for 2^kShift blocks.
 template <SumKind kStart, int kShift = 0>
@@ -164,10 +207,19 @@ struct One {
   COHORT_INLINE void load(const std::byte* scales, int64_t block, int half) {
     d = load_half(scales + 32 * (block >> kShift) + 16 * half);
   }
-  template <class Quants>
-  COHORT_INLINE __m256 add(__m256 acc, const __m256i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
-    const __m256i t = dots<Quants, 8>(x.sums[kStart] + at, w, q);
-    return _mm256_fmadd_ps(_mm256_mul_ps(d, _mm256_set1_ps(x.d[at])), to_float(t), acc);
+  template <class Quants, int kRows, int kCount, class Self>
+  static COHORT_INLINE void add(const Self* s, const Codes* w, const int8_t* q, const ActivationChunk& x, int64_t at,
+                                Sums<kCount>* acc) {
+    __m256i t[kRows][kCount];
+    dots<Quants, 0, 8, kRows, kCount>(w, q, t);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      const __m256 dx = _mm256_set1_ps(x.d[at + r]);
+#pragma GCC unroll 2
+      for (int h = 0; h < kCount; ++h)
+        acc[r][h] =
+            _mm256_fmadd_ps(_mm256_mul_ps(s[h].d, dx), real<Quants>(t[r][h], x.sums[kStart] + at + r), acc[r][h]);
+    }
   }
 };
 
@@ -177,30 +229,52 @@ struct OneMin {
     d = load_half(scales + 64 * block + 16 * half);
     m = load_half(scales + 64 * block + 32 + 16 * half);
   }
-  template <class Quants>
-  COHORT_INLINE __m256 add(__m256 acc, const __m256i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
-    const __m256i t = dots<Quants, 8>(nullptr, w, q);
-    const __m256 dx = _mm256_set1_ps(x.d[at]);
-    acc = _mm256_fmadd_ps(_mm256_mul_ps(d, dx), to_float(t), acc);
-    return _mm256_fmadd_ps(_mm256_mul_ps(m, dx), set_float(x.sums[kSumAll] + at), acc);
+  template <class Quants, int kRows, int kCount>
+  static COHORT_INLINE void add(const OneMin* s, const Codes* w, const int8_t* q, const ActivationChunk& x, int64_t at,
+                                Sums<kCount>* acc) {
+    __m256i t[kRows][kCount];
+    dots<Quants, 0, 8, kRows, kCount>(w, q, t);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      const __m256 dx = _mm256_set1_ps(x.d[at + r]), sum = set_float(x.sums[kSumAll] + at + r);
+#pragma GCC unroll 2
+      for (int h = 0; h < kCount; ++h) {
+        acc[r][h] = _mm256_fmadd_ps(_mm256_mul_ps(s[h].d, dx), _mm256_cvtepi32_ps(t[r][h]), acc[r][h]);
+        acc[r][h] = _mm256_fmadd_ps(_mm256_mul_ps(s[h].m, dx), sum, acc[r][h]);
+      }
+    }
   }
 };
 
+/// The integer scale goes into the sum where its pairs are added up: both are exact.
 struct KMin {
-  __m256 d, dmin, s, m;
+  __m256 d, dmin, m;
+  __m256i s;  // two of 16 bits, the same
   COHORT_INLINE void load(const std::byte* scales, int64_t block, int half) {
     const std::byte* super = scales + 320 * (block / 8);
     d = load_half(super + 16 * half);
     dmin = load_half(super + 32 + 16 * half);
-    s = load_u8(super + 64 + 32 * (block % 8) + 8 * half);
+    const __m256i scale = _mm256_cvtepu8_epi32(load_half_bytes(super + 64 + 32 * (block % 8) + 8 * half));
+    s = _mm256_or_si256(scale, _mm256_slli_epi32(scale, 16));
     m = load_u8(super + 80 + 32 * (block % 8) + 8 * half);
   }
-  template <class Quants>
-  COHORT_INLINE __m256 add(__m256 acc, const __m256i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
-    const __m256i t = dots<Quants, 8>(nullptr, w, q);
-    const __m256 dx = _mm256_set1_ps(x.d[at]);
-    acc = _mm256_fmadd_ps(_mm256_mul_ps(d, dx), _mm256_mul_ps(s, to_float(t)), acc);
-    return _mm256_fmadd_ps(_mm256_mul_ps(dmin, dx), _mm256_mul_ps(m, set_float(x.sums[kSumAll] + at)), acc);
+  template <class Quants, int kRows, int kCount>
+  static COHORT_INLINE void add(const KMin* s, const Codes* w, const int8_t* q, const ActivationChunk& x, int64_t at,
+                                Sums<kCount>* acc) {
+    __m256i factor[kCount];
+#pragma GCC unroll 2
+    for (int h = 0; h < kCount; ++h) factor[h] = s[h].s;
+    __m256i t[kRows][kCount];
+    dots<Quants, 0, 8, kRows, kCount>(w, q, factor, t);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      const __m256 dx = _mm256_set1_ps(x.d[at + r]), sum = set_float(x.sums[kSumAll] + at + r);
+#pragma GCC unroll 2
+      for (int h = 0; h < kCount; ++h) {
+        acc[r][h] = _mm256_fmadd_ps(_mm256_mul_ps(s[h].d, dx), _mm256_cvtepi32_ps(t[r][h]), acc[r][h]);
+        acc[r][h] = _mm256_fmadd_ps(_mm256_mul_ps(s[h].dmin, dx), _mm256_mul_ps(s[h].m, sum), acc[r][h]);
+      }
+    }
   }
 };
 
@@ -213,12 +287,29 @@ struct KSixteen {
     s0 = load_i8(super + 32 + 32 * (block % 8) + 8 * half);
     s1 = load_i8(super + 48 + 32 * (block % 8) + 8 * half);
   }
-  template <class Quants>
-  COHORT_INLINE __m256 add(__m256 acc, const __m256i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
-    const __m256 low = to_float(dots<Quants, 4>(x.sums[kLow] + at, w, q));
-    const __m256 high = to_float(dots<Quants, 4>(x.sums[kHigh] + at, w + 4, q + 16));
-    const __m256 isum = _mm256_fmadd_ps(s1, high, _mm256_mul_ps(s0, low));  // exact
-    return _mm256_fmadd_ps(_mm256_mul_ps(d, _mm256_set1_ps(x.d[at])), isum, acc);
+  template <class Quants, int kRows, int kCount, class Self>
+  static COHORT_INLINE void add(const Self* s, const Codes* w, const int8_t* q, const ActivationChunk& x, int64_t at,
+                                Sums<kCount>* acc) {
+    __m256i t[kRows][kCount];
+    __m256 isum[kRows][kCount];
+    dots<Quants, 0, 4, kRows, kCount>(w, q, t);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+      for (int h = 0; h < kCount; ++h)
+        isum[r][h] = _mm256_mul_ps(s[h].s0, real<Quants>(t[r][h], x.sums[kLow] + at + r));
+    }
+    dots<Quants, 4, 4, kRows, kCount>(w, q, t);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      const __m256 dx = _mm256_set1_ps(x.d[at + r]);
+#pragma GCC unroll 2
+      for (int h = 0; h < kCount; ++h) {
+        const __m256 high = real<Quants>(t[r][h], x.sums[kHigh] + at + r);
+        isum[r][h] = _mm256_fmadd_ps(s[h].s1, high, isum[r][h]);  // exact
+        acc[r][h] = _mm256_fmadd_ps(_mm256_mul_ps(s[h].d, dx), isum[r][h], acc[r][h]);
+      }
+    }
   }
 };
 
@@ -228,17 +319,42 @@ struct Affine {
     d = load_float(scales + 128 * block + 32 * half);
     m = load_float(scales + 128 * block + 64 + 32 * half);
   }
-  template <class Quants>
-  COHORT_INLINE __m256 add(__m256 acc, const __m256i* w, const int8_t* q, const ActivationChunk& x, int64_t at) const {
-    const __m256i t = dots<Quants, 8>(x.sums[kNeg128] + at, w, q);
-    const __m256 dx = _mm256_set1_ps(x.d[at]);
-    acc = _mm256_fmadd_ps(_mm256_mul_ps(d, dx), to_float(t), acc);
-    return _mm256_fmadd_ps(_mm256_mul_ps(m, dx), set_float(x.sums[kSumAll] + at), acc);
+  template <class Quants, int kRows, int kCount>
+  static COHORT_INLINE void add(const Affine* s, const Codes* w, const int8_t* q, const ActivationChunk& x, int64_t at,
+                                Sums<kCount>* acc) {
+    OneMin both[kCount];
+#pragma GCC unroll 2
+    for (int h = 0; h < kCount; ++h) {
+      both[h].d = s[h].d;
+      both[h].m = s[h].m;
+    }
+    static_assert(Quants::kSigned);  // so that no bias is to be taken out
+    OneMin::add<Quants, kRows, kCount>(both, w, q, x, at, acc);
   }
 };
 
-// --- the walk over K
-// --------------------------------------------------------------------------------------------------
+/// What the formats with one integer scale for a block share.
+template <SumKind kStart>
+struct IntScale {
+  __m256 d, s;
+  template <class Quants, int kRows, int kCount, class Self>
+  static COHORT_INLINE void add(const Self* scales, const Codes* w, const int8_t* q, const ActivationChunk& x,
+                                int64_t at, Sums<kCount>* acc) {
+    __m256i t[kRows][kCount];
+    dots<Quants, 0, 8, kRows, kCount>(w, q, t);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      const __m256 dx = _mm256_set1_ps(x.d[at + r]);
+#pragma GCC unroll 2
+      for (int h = 0; h < kCount; ++h) {
+        const __m256 dot = real<Quants>(t[r][h], x.sums[kStart] + at + r);
+        acc[r][h] = _mm256_fmadd_ps(_mm256_mul_ps(scales[h].d, dx), _mm256_mul_ps(scales[h].s, dot), acc[r][h]);
+      }
+    }
+  }
+};
+
+// --- the walk over K -------------------------------------------------------------------------------------------------
 
 COHORT_INLINE void store_lanes(float* out, __m256 v, int32_t lanes) {
   if (lanes >= 8) {
@@ -249,68 +365,108 @@ COHORT_INLINE void store_lanes(float* out, __m256 v, int32_t lanes) {
   _mm256_maskstore_ps(out, _mm256_cmpgt_epi32(_mm256_set1_epi32(lanes), index), v);
 }
 
-template <class Quants, class Scales, int kRows>
-void half_rows(const TileCall& call, int half, int32_t first, int32_t pass, int32_t passes) {
-  const PackedShape& shape = *call.shape;
-  const ActivationChunk& x = *call.x;
-  const std::byte* quants = call.tile + shape.scale_bytes;
-  const int32_t per_segment = shape.blocks / shape.segments;
-  __m256 waiting[6][kRows];  // finished segments, as the carries of a binary counter
-  TilePrefetcher<> prefetcher(call, pass, passes);
-  const Quants decoder;
-  const int8_t* activations = activations_for<Quants>(x);
+/// A block of a tile: decodes it once and adds it to the sums of all rows.
+template <class Quants, class Scales>
+class BlockAdder {
+ public:
+  explicit BlockAdder(const TileCall& call)
+      : scales_(call.tile), quants_(call.tile + call.shape->scale_bytes), x_(*call.x) {}
+
+  /// Few rows keep all of a half in registers.
+  template <int kRows>
+  COHORT_INLINE void add_few(int64_t block, Sums<kHalves>* acc) const {
+    const int64_t at = block * kRows;
+#pragma GCC unroll 2
+    for (int h = 0; h < kHalves; ++h) {
+      Codes w;
+      Scales s;
+      decoder_.decode(quants_ + block * Quants::kBytes, h, w);
+      s.load(scales_, block, h);
+      Sums<1> half[kRows];
+#pragma GCC unroll 2
+      for (int r = 0; r < kRows; ++r) half[r][0] = acc[r][h];
+      Scales::template add<Quants, kRows, 1>(&s, &w, x_.q + at * kBlockValues, x_, at, half);
+#pragma GCC unroll 2
+      for (int r = 0; r < kRows; ++r) acc[r][h] = half[r][0];
+    }
+  }
+
+  /// Any number of rows, four at a time.
+  COHORT_INLINE void add(int64_t block, Sums<kHalves>* acc) const {
+    Codes both[kHalves];
+    Scales loaded[kHalves];
+#pragma GCC unroll 2
+    for (int h = 0; h < kHalves; ++h) {
+      decoder_.decode(quants_ + block * Quants::kBytes, h, both[h]);
+      loaded[h].load(scales_, block, h);
+    }
+    const Codes* w = both;
+    const Scales* s = loaded;
+    int32_t left = x_.rows;
+    int64_t at = block * left;
+    const auto rows = [&]<int kRows>() __attribute__((always_inline)) {
+      Scales::template add<Quants, kRows, kHalves>(s, w, x_.q + at * kBlockValues, x_, at, acc);
+    };
+    for (; left >= 4; left -= 4, at += 4, acc += 4) {
+      hide(s);
+      hide(w);
+      rows.template operator()<4>();
+    }
+    if (left == 1) rows.template operator()<1>();
+    if (left == 2) rows.template operator()<2>();
+    if (left == 3) rows.template operator()<3>();
+  }
+
+ private:
+  const Quants decoder_{};
+  const std::byte *scales_, *quants_;
+  const ActivationChunk& x_;
+};
+
+/// One pass over the tile. kFew: how many rows, or 0 for any number.
+template <class Quants, class Scales, int kFew>
+void tile_rows(const TileCall& call) {
+  constexpr int kMost = kFew > 0 ? kFew : kChunkRows;
+  const int32_t per_segment = call.shape->blocks / call.shape->segments, rows = kFew > 0 ? kFew : call.x->rows;
+  Sums<kHalves> waiting[6][kMost];  // finished segments, as the carries of a binary counter
+  TilePrefetcher<> prefetcher(call);
+  const BlockAdder<Quants, Scales> adder(call);
   int64_t block = 0;
-  for (int32_t segment = 0; segment < shape.segments; ++segment) {
-    __m256 acc[kRows];
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) acc[r] = _mm256_setzero_ps();
+  for (int32_t segment = 0; segment < call.shape->segments; ++segment) {
+    Sums<kHalves> acc[kMost];
+    for (int32_t r = 0; r < rows; ++r) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
     for (int32_t i = 0; i < per_segment; ++i, ++block) {
       prefetcher.advance();
-      __m256i w[8];
-      decoder.decode(quants + block * Quants::kBytes, half, w);
-      Scales s;
-      s.load(call.tile, block, half);
-      const int64_t at = block * x.rows + first;
-#pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r)
-        acc[r] = s.template add<Quants>(acc[r], w, activations + (at + r) * kBlockValues, x, at + r);
+      if constexpr (kFew > 0) {
+        adder.template add_few<kFew>(block, acc);
+      } else {
+        adder.add(block, acc);
+      }
     }
     int level = 0;
     for (int32_t carry = segment; (carry & 1) != 0; carry >>= 1, ++level) {
-#pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) acc[r] = _mm256_add_ps(waiting[level][r], acc[r]);
+      for (int32_t r = 0; r < rows; ++r) {
+        acc[r][0] = _mm256_add_ps(waiting[level][r][0], acc[r][0]);
+        acc[r][1] = _mm256_add_ps(waiting[level][r][1], acc[r][1]);
+      }
     }
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) waiting[level][r] = acc[r];
+    for (int32_t r = 0; r < rows; ++r) {
+      waiting[level][r][0] = acc[r][0];
+      waiting[level][r][1] = acc[r][1];
+    }
   }
-  const int top = __builtin_ctz(static_cast<unsigned>(shape.segments));
-  for (int r = 0; r < kRows; ++r)
-    store_lanes(call.out + (first + r) * call.out_stride + 8 * half, waiting[top][r], call.outputs - 8 * half);
+  const Sums<kHalves>* top = waiting[__builtin_ctz(static_cast<unsigned>(call.shape->segments))];
+  for (int32_t r = 0; r < rows; ++r) {
+    store_lanes(call.out + r * call.out_stride, top[r][0], call.outputs);
+    if (call.outputs > 8) store_lanes(call.out + r * call.out_stride + 8, top[r][1], call.outputs - 8);
+  }
 }
 
 template <class Quants, class Scales>
 void tile_all(const TileCall& call) {
-  const int32_t parts = std::min(kHalves, (call.outputs + 7) / 8);
-  const int32_t passes = parts * ((call.x->rows + 3) / 4);
-  int32_t pass = -1;
-  for (int half = 0; half < kHalves && call.outputs > 8 * half; ++half) {
-    for (int32_t first = 0; first < call.x->rows; first += 4) {
-      ++pass;
-      switch (call.x->rows - first) {
-        case 1:
-          half_rows<Quants, Scales, 1>(call, half, first, pass, passes);
-          break;
-        case 2:
-          half_rows<Quants, Scales, 2>(call, half, first, pass, passes);
-          break;
-        case 3:
-          half_rows<Quants, Scales, 3>(call, half, first, pass, passes);
-          break;
-        default:
-          half_rows<Quants, Scales, 4>(call, half, first, pass, passes);
-      }
-    }
-  }
+  if (call.x->rows == 1) return tile_rows<Quants, Scales, 1>(call);
+  if (call.x->rows == 2) return tile_rows<Quants, Scales, 2>(call);
+  tile_rows<Quants, Scales, 0>(call);
 }
 
 }  // namespace
