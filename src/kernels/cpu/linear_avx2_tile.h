@@ -429,7 +429,8 @@ void tile_rows(const TileCall& call) {
   constexpr int kMost = kFew > 0 ? kFew : kChunkRows;
   const int32_t per_segment = call.shape->blocks / call.shape->segments, rows = kFew > 0 ? kFew : call.x->rows;
   Sums<kHalves> waiting[6][kMost];  // finished segments, as the carries of a binary counter
-  TilePrefetcher<> prefetcher(call);
+  // A block of quants and its scales: that many lines.
+  TilePrefetcher<3, static_cast<int>(Quants::kBytes / 64 + 1)> prefetcher(call);
   const BlockAdder<Quants, Scales> adder(call);
   int64_t block = 0;
   for (int32_t segment = 0; segment < call.shape->segments; ++segment) {
