@@ -42,6 +42,38 @@ def fused(state):
     return out
 
 
+def mxfp4_codes(weight):
+    """(nibbles, exponents) of [..., K]: 32 values along K share the scale 2^(exponent - 127), each is one of 16."""
+    values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    blocks = weight.float().reshape(*weight.shape[:-1], -1, 32)
+    exponents = torch.floor(torch.log2(blocks.abs().amax(-1))) - 2
+    scaled = blocks / torch.exp2(exponents)[..., None]
+    nearest = (scaled.abs()[..., None] - values).abs().argmin(-1)
+    return (nearest + 8 * (scaled < 0)).to(torch.uint8), (exponents + 127).to(torch.uint8)
+
+
+def mxfp4_rounded(weight):
+    """The nearest values that MXFP4 can hold, along the last dimension."""
+    codes, exponents = mxfp4_codes(weight)
+    values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+    scales = torch.exp2(exponents.float() - 127)[..., None]
+    return (values[codes.long()] * scales).reshape(weight.shape)
+
+
+def mxfp4(state):
+    """The layout in which OpenAI published gpt-oss: NAME [experts, K, rows] as NAME_blocks [experts, rows, K / 32, 16]
+    with two values a byte, the first one low, and NAME_scales [experts, rows, K / 32]."""
+    out = {}
+    for name, tensor in state.items():
+        if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            out[name] = tensor
+            continue
+        codes, exponents = mxfp4_codes(tensor.transpose(1, 2))
+        out[name + "_blocks"] = (codes[..., 0::2] | codes[..., 1::2] << 4).contiguous()
+        out[name + "_scales"] = exponents.contiguous()
+    return out
+
+
 def save_sharded(folder, state, shards, meta):
     """model-0000i-of-0000n.safetensors and the index; the tensors are dealt out in turn."""
     names = sorted(state)
@@ -84,6 +116,7 @@ class Spec:
     top_k: int = 0
     shards: int = 1
     gemma: bool = False
+    mxfp4: bool = False  # the experts have values that MXFP4 can hold
     diffusion: bool = False
     old_config: tuple = ("",)  # layouts whose config.json is in the old style
     layouts: dict = field(default_factory=lambda: {"": as_saved})
@@ -105,10 +138,13 @@ class Spec:
                 full.get("num_key_value_heads"),
             )
             text["final_logit_softcapping"] = 30.0
+        if layout == "_mxfp4":
+            kept = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]
+            config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": kept}
         return old_style(config) if layout in self.old_config else config
 
     def note(self, layout):
-        experts = {"_fused": "; experts fused", "": "; one tensor per expert" if len(self.layouts) > 1 else ""}[layout]
+        experts = {"_mxfp4": "; experts as MXFP4", "_fused": "; experts fused", "": "; one tensor per expert" if "_fused" in self.layouts else ""}[layout]
         return (
             self.text + experts + ("; config.json in the style of transformers 4" if layout in self.old_config else "")
         )
@@ -275,6 +311,35 @@ def mixtral():
     )
 
 
+def gpt_oss():
+    scaling = rope(
+        1e4,
+        rope_type="yarn",
+        factor=8.0,
+        original_max_position_embeddings=64,
+        beta_fast=32.0,
+        beta_slow=1.0,
+        truncate=False,
+    )
+    return hf.GptOssConfig(
+        **{**COMMON, "num_hidden_layers": 3},
+        **scaling,
+        num_attention_heads=4,
+        num_key_value_heads=1,
+        head_dim=16,
+        intermediate_size=32,
+        num_local_experts=5,
+        num_experts_per_tok=2,
+        sliding_window=8,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        rms_norm_eps=1e-5,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=282,
+        pad_token_id=281,
+    )
+
+
 GEMMA = dict(
     vocab_size=320,
     hidden_size=64,
@@ -384,6 +449,9 @@ SPECS = [
          dtype=torch.float32, shards=2, old_config=()),
     Spec("mixtral", "mixtral", hf.MixtralForCausalLM, mixtral, golden_tokenizers.llama2, 363, False,
          "4 experts top-2 renormalised, untied", vocab=320, top_k=2, layouts=BOTH),
+    Spec("gpt_oss", "gpt_oss", hf.GptOssForCausalLM, gpt_oss, golden_tokenizers.gpt_oss, 0, False,
+         "windows of 8 on every other layer, sinks, biases, rope scaling yarn without truncation, 5 experts top-2", top_k=2,
+         mxfp4=True, layouts={"": as_saved, "_mxfp4": mxfp4}, old_config=("_mxfp4",)),
     Spec("gemma4", "gemma4", hf.Gemma4ForConditionalGeneration, gemma4, golden_tokenizers.gemma4, 291, True,
          "text only; 2 sliding layers (window 8), a full one without v_proj, MLP beside 4 experts top-2, softcap 30",
          vocab=320, top_k=2, gemma=True, old_config=()),

@@ -22,6 +22,13 @@ QWEN2_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+"
 )
+# OpenAI's o200k: words by upper and lower case, contractions at their end.
+UPPER, LOWER = (r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]")
+O200K_PATTERN = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 LLAMA3_PATTERN = QWEN2_PATTERN.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
 
 
@@ -118,6 +125,15 @@ def qwen2(vocab=288):
     tokenizer.normalizer = normalizers.NFC()
     _special(tokenizer, names)
     return Tiny(tokenizer, None, names[2], names[0], False, "gpt2", "qwen2", control=names)
+
+
+def gpt_oss(vocab=288):
+    """Byte-level BPE, the o200k pattern, the special tokens of harmony, no begin-of-text token in front."""
+    names = ["<|startoftext|>", "<|endoftext|>", "<|return|>", "<|channel|>", "<|start|>", "<|end|>", "<|message|>"]
+    names.append("<|call|>")
+    tokenizer = _byte_level(O200K_PATTERN, vocab - len(names))
+    _special(tokenizer, names)
+    return Tiny(tokenizer, names[0], names[2], names[1], False, "gpt2", "gpt-4o", control=names)
 
 
 def llama3(vocab=288):

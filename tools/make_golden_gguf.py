@@ -35,6 +35,7 @@ NAMES = (
     "llama_rope3",
     "llama_tied",
     "mixtral",
+    "gpt_oss",
     "gemma4",
     "gemma4_deep",
     "diffusion_gemma",
@@ -45,6 +46,7 @@ ARCH = {
     "qwen2": "qwen2",
     "llama": "llama",
     "mixtral": "llama",
+    "gpt_oss": "gpt-oss",
     "gemma4_text": "gemma4",
     "diffusion_gemma_text": "diffusion-gemma",
 }
@@ -110,12 +112,33 @@ def stack_experts(state):
     return out
 
 
+def split_gpt_oss(state):
+    """Experts of gpt-oss: gate and up apart, [experts, out, in]; sinks and biases under names that the table knows."""
+    out = {}
+    for name, tensor in state.items():
+        block = name.rsplit(".", 1)[0]
+        if name.endswith("experts.gate_up_proj"):
+            turned = tensor.transpose(0, 2, 1)
+            out[block + ".gate_proj.weight"], out[block + ".up_proj.weight"] = turned[:, 0::2], turned[:, 1::2]
+        elif name.endswith("experts.gate_up_proj_bias"):
+            out[block + ".gate_proj.bias"], out[block + ".up_proj.bias"] = tensor[:, 0::2], tensor[:, 1::2]
+        elif name.endswith("experts.down_proj"):
+            out[block + ".down_proj.weight"] = tensor.transpose(0, 2, 1)
+        elif name.endswith("experts.down_proj_bias"):
+            out[block + ".down_proj.bias"] = tensor
+        else:
+            out[name] = tensor
+    return out
+
+
 def tensors_of(config, state, arch):
     """{GGUF name: array} of everything that text needs."""
     blocks = config["num_hidden_layers"]
     known = {v: k for k, v in gguf.MODEL_ARCH_NAMES.items()}
     table = gguf.get_tensor_name_map(known["gemma4" if arch == "diffusion-gemma" else arch], blocks)
     out = {}
+    if arch == "gpt-oss":
+        state = split_gpt_oss(state)
     for name, tensor in stack_experts(state).items():
         if "vision" in name:
             continue
@@ -167,7 +190,7 @@ def add_tokenizer(writer, folder, arch):
     merges = [" ".join(m) for m in model["model"]["merges"]]
     if not pieces:
         writer.add_tokenizer_model("gpt2")
-        writer.add_tokenizer_pre("llama-bpe" if arch == "llama" else "qwen2")
+        writer.add_tokenizer_pre({"llama": "llama-bpe", "gpt-oss": "gpt-4o"}.get(arch, "qwen2"))
         writer.add_token_merges(merges)
     else:
         writer.add_tokenizer_model("gemma4" if "gemma" in arch else "llama")
@@ -193,13 +216,16 @@ def add_tokenizer(writer, folder, arch):
 
 
 def add_yarn(writer, scaling):
-    """attn_factor is what llama.cpp multiplies on top of YaRN's own 0.1 ln(factor) + 1."""
+    """attn_factor is what llama.cpp multiplies on top of YaRN's own 0.1 ln(factor) + 1. Its defaults are left out."""
     writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
     writer.add_rope_scaling_factor(scaling["factor"])
     writer.add_rope_scaling_orig_ctx_len(scaling["original_max_position_embeddings"])
-    writer.add_rope_scaling_attn_factors(scaling["attention_factor"] / (0.1 * math.log(scaling["factor"]) + 1))
-    writer.add_rope_scaling_yarn_beta_fast(scaling["beta_fast"])
-    writer.add_rope_scaling_yarn_beta_slow(scaling["beta_slow"])
+    own = 0.1 * math.log(scaling["factor"]) + 1
+    if scaling.get("attention_factor", own) != own:
+        writer.add_rope_scaling_attn_factors(scaling["attention_factor"] / own)
+    if (scaling["beta_fast"], scaling["beta_slow"]) != (32, 1):
+        writer.add_rope_scaling_yarn_beta_fast(scaling["beta_fast"])
+        writer.add_rope_scaling_yarn_beta_slow(scaling["beta_slow"])
 
 
 def add_config(writer, config, arch):
@@ -227,8 +253,10 @@ def add_config(writer, config, arch):
     if "num_experts_per_tok" in config:
         writer.add_expert_count(config.get("num_experts") or config["num_local_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
-        if "moe_intermediate_size" in config:
-            writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+        if "moe_intermediate_size" in config or arch == "gpt-oss":
+            writer.add_expert_feed_forward_length(config.get("moe_intermediate_size", config["intermediate_size"]))
+    if arch == "gpt-oss":
+        writer.add_sliding_window(config["sliding_window"])
 
 
 def full_heads(config):
@@ -275,7 +303,7 @@ def rope_divisors(config, arch):
 
 
 def stays_f32(name, tensor):
-    return tensor.ndim == 1 or ".ffn_gate_inp." in name
+    return tensor.ndim == 1 or ".ffn_gate_inp." in name or name.endswith(".bias")
 
 
 def convert(folder, out, name):

@@ -62,7 +62,7 @@ def fill(model, spec, seed):
     for name in sorted(tensors):
         tensor = tensors[name]
         draw = random.standard_normal(tuple(tensor.shape), dtype=np.float32)
-        fan_in = tensor.shape[-1]
+        fan_in = tensor.shape[1 if spec.mxfp4 and tensor.dim() == 3 else -1]
         if name.endswith("layer_scalar"):
             value = 0.8 + 0.1 * draw
         elif name.endswith("per_expert_scale"):
@@ -73,6 +73,8 @@ def fill(model, spec, seed):
                 value *= fan_in**-0.25  # attention scale 1.0: keeps the scores' deviation near one
             if spec.tied and name.endswith(("model.norm.weight", "decoder.norm.weight")):
                 value *= TIED_NORM
+        elif name.endswith("self_attn.sinks"):
+            value = draw  # as large as the scores
         elif name.endswith("bias"):
             value = 0.5 * draw
         elif "embed_tokens" in name:
@@ -83,12 +85,16 @@ def fill(model, spec, seed):
             value = draw * (LOGIT_STD * fan_in**-0.5)
         elif name.endswith("router.proj.weight"):
             value = draw * ROUTER_STD  # its input is already divided by sqrt(hidden)
-        elif name.endswith("mlp.gate.weight"):
+        elif name.endswith(("mlp.gate.weight", "mlp.router.weight")):
             value = draw * (ROUTER_STD * fan_in**-0.5)
         else:
             value = draw * ((2.0 if "down_proj" in name else 1.0) * fan_in**-0.5)
+        stored = torch.from_numpy(np.ascontiguousarray(value)).to(spec.dtype).float()
+        if spec.mxfp4 and name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            # gpt-oss stores the experts' floats with the input first.
+            stored = golden_specs.mxfp4_rounded(stored.transpose(1, 2)).transpose(1, 2)
         with torch.no_grad():
-            tensor.copy_(torch.from_numpy(np.ascontiguousarray(value)).to(spec.dtype).float())
+            tensor.copy_(stored)
 
 
 class RouterWatch:
@@ -99,11 +105,13 @@ class RouterWatch:
         self.hooks = [
             m.register_forward_hook(self._hook)
             for n, m in model.named_modules()
-            if n.endswith(("mlp.gate", "router.proj")) and hasattr(m, "weight")
+            if n.endswith(("mlp.gate", "mlp.router", "router.proj")) and hasattr(m, "weight")
         ]
 
     def _hook(self, module, inputs, _):
         logits = inputs[0].reshape(-1, module.weight.shape[1]) @ module.weight.T
+        if getattr(module, "bias", None) is not None:
+            logits = logits + module.bias
         ordered = logits.sort(-1, descending=True).values
         self.gap = min(self.gap, float((ordered[:, self.top_k - 1] - ordered[:, self.top_k]).min()))
         self.logits.append(logits)

@@ -27,11 +27,13 @@ using convert_detail::Plan;
 using convert_detail::PlannedTensor;
 namespace fs = std::filesystem;
 
-/// Weights that are packed integers beside scales are no plain matrices, whatever their names.
+/// Weights that are packed integers beside scales are no plain matrices, whatever their names. MXFP4 experts stay what
+/// they are.
 Expected<void> refuse_quantised(const nlohmann::json& config) {
   for (const char* key : {"quantization_config", "quantization"}) {
     auto found = config.find(key);
     if (found == config.end() || found->is_null()) continue;
+    if (found->is_object() && found->value("quant_method", nlohmann::json()) == "mxfp4") continue;
     std::string method = found->is_object() && found->contains("quant_method") ? found->at("quant_method").dump() : key;
     return fail(
         ErrorCode::unsupported,
@@ -192,7 +194,8 @@ Expected<ConvertReport> convert(const fs::path& folder, const fs::path& output, 
   COHORT_ASSIGN(ModelConfig config, config_from_huggingface(files.config()));
   COHORT_TRY(check_expressible(config));
   COHORT_ASSIGN(auto weights, safetensors::Folder::open(folder));
-  auto store = make_safetensors_store(weights, config.architecture);
+  COHORT_ASSIGN(const auto quantisation, huggingface::read_quantisation(files.config()));
+  auto store = make_safetensors_store(weights, config.architecture, quantisation);
   // Building the program asks for every weight and so checks presence, shapes and types.
   COHORT_TRY(find_family(config.architecture)->build(config, make_rope_tables(config), *store));
   COHORT_ASSIGN(bool tied, is_tied(files.config(), config, *store));

@@ -94,6 +94,34 @@ TEST_P(ConvertGolden, SameAsTheOtherConverter) {
   EXPECT_EQ(*ours->metadata().get_u32("general.quantization_version"), 2U);
 }
 
+/// Whatever is asked for: they were made with it, and another type would only lose.
+TEST(Convert, Mxfp4ExpertsStayWhatTheyAre) {
+  const TestFolder folder;
+  for (const auto type : {TensorType::bf16, TensorType::q8_0}) {
+    ConvertOptions options;
+    options.type = type;
+    const auto done = convert(golden("models/gpt_oss_mxfp4"), folder / "out.gguf", options);
+    ASSERT_TRUE(done) << done.error().message;
+    EXPECT_EQ(done->types.at(TensorType::mxfp4), 9U);
+    const auto ours = gguf::File::open(folder / "out.gguf"), floats = gguf::File::open(golden("gguf/gpt_oss-bf16.gguf"));
+    ASSERT_TRUE(ours && floats);
+    EXPECT_EQ(ours->find_tensor("blk.0.attn_q.weight")->type, type);
+    for (const char* name : {"blk.0.ffn_gate_exps", "blk.1.ffn_up_exps", "blk.2.ffn_down_exps"}) {
+      const auto* a = ours->find_tensor(std::string(name) + ".weight");
+      const auto* b = floats->find_tensor(std::string(name) + ".weight");
+      ASSERT_TRUE(a != nullptr && b != nullptr) << name;
+      ASSERT_EQ(a->shape, b->shape);
+      EXPECT_EQ(a->type, TensorType::mxfp4);
+      std::vector<float> x(static_cast<size_t>(a->values())), y(x.size());
+      decode_row(a->type, a->data, x.data(), a->values());
+      decode_row(b->type, b->data, y.data(), b->values());
+      EXPECT_EQ(x, y) << name;
+      EXPECT_EQ(ours->find_tensor(std::string(name) + ".bias")->shape,
+                floats->find_tensor(std::string(name) + ".bias")->shape);
+    }
+  }
+}
+
 TEST(Convert, GemmaWhosePairsAllRotateSaysSo) {
   TestFolder model, out;
   for (const auto& entry : fs::directory_iterator(golden("models/gemma4")))
@@ -127,6 +155,7 @@ INSTANTIATE_TEST_SUITE_P(All, ConvertGolden,
                                            Pair{"llama_tied", "llama_tied-f32.gguf", TensorType::f32},
                                            Pair{"mixtral", "mixtral-bf16.gguf", TensorType::bf16},
                                            Pair{"mixtral_fused", "mixtral-bf16.gguf", TensorType::bf16},
+                                           Pair{"gpt_oss", "gpt_oss-bf16.gguf", TensorType::bf16},
                                            Pair{"gemma4", "gemma4-bf16.gguf", TensorType::bf16},
                                            Pair{"gemma4_deep", "gemma4_deep-bf16.gguf", TensorType::bf16},
                                            Pair{"diffusion_gemma", "diffusion_gemma-bf16.gguf", TensorType::bf16}),

@@ -8,6 +8,8 @@
 #include "convert/plan.h"
 #include "models/diffusion_config.h"
 #include "models/gemma_config.h"
+#include "models/gpt_oss_config.h"
+#include "models/layer_types.h"
 
 namespace cohort::convert_detail {
 namespace {
@@ -75,7 +77,7 @@ Expected<void> add_rope_scaling(const RopeScaling& scaling, const std::string& p
 /// A number, or a list with one for each layer where they differ.
 Expected<void> add_kv_heads(const ModelConfig& config, const std::string& arch, gguf::Metadata& out) {
   const std::string key = arch + "attention.head_count_kv";
-  if (config.sliding.layers.empty()) return out.add(key, gguf::Value(u32(config.kv_heads)));
+  if (!is_gemma(config.architecture)) return out.add(key, gguf::Value(u32(config.kv_heads)));
   std::vector<int32_t> heads;
   for (int32_t layer = 0; layer < config.layers; ++layer)
     heads.push_back(config.slides(layer) ? config.sliding.kv_heads : config.kv_heads);
@@ -96,6 +98,14 @@ Expected<void> add_gemma(const ModelConfig& config, const std::string& arch, ggu
   COHORT_TRY(out.add(arch + "rope.freq_base_swa", Value(static_cast<float>(sliding.rope_base))));
   if (config.logit_softcap > 0) COHORT_TRY(out.add(arch + "final_logit_softcapping", Value(config.logit_softcap)));
   return {};
+}
+
+/// The window, and which layers have it where it is not every other one, as llama.cpp takes for granted.
+Expected<void> add_gpt_oss(const ModelConfig& config, const std::string& arch, gguf::Metadata& out) {
+  using gguf::Value;
+  COHORT_TRY(out.add(arch + "attention.sliding_window", Value(u32(config.sliding.window))));
+  if (config.sliding.layers == sliding_but_every(2, config.layers)) return {};
+  return out.add(arch + "attention.sliding_window_pattern", Value(config.sliding.layers));
 }
 
 /// How canvases are denoised; these keys have no architecture before them.
@@ -140,6 +150,7 @@ Expected<void> add_model_metadata(const ModelConfig& config, const std::string& 
   COHORT_TRY(out.add(arch + "rope.dimension_count", Value(u32(config.rotary_dims))));
   COHORT_TRY(out.add(arch + "rope.freq_base", Value(static_cast<float>(config.rope_base))));
   if (is_gemma(config.architecture)) COHORT_TRY(add_gemma(config, arch, out));
+  if (is_gpt_oss(config.architecture)) COHORT_TRY(add_gpt_oss(config, arch, out));
   if (config.diffusion.canvas_length > 0) COHORT_TRY(add_diffusion(config.diffusion, generation_config, out));
   COHORT_TRY(add_rope_scaling(config.rope_scaling, arch + "rope.scaling.", out, notes));
   if (config.experts > 0) {

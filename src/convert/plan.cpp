@@ -14,7 +14,9 @@ namespace {
 
 /// What a matrix becomes before fallbacks. The head (or the embedding that serves as head) touches every logit, so that
 /// 4-bit files keep it in Q6_K; the router decides everything after it and is tiny, so that it stays exact.
-TensorType wanted_type(const std::string& name, TensorType type, bool tied) {
+TensorType wanted_type(const Weight& weight, TensorType type, bool tied) {
+  const std::string& name = weight.name;
+  if (weight.type == TensorType::mxfp4) return weight.type;  // a checkpoint that was made with it
   if (name.ends_with("ffn_gate_inp")) return TensorType::f32;
   bool head = name == (tied ? "token_embd" : "output");
   if (head && (type == TensorType::q4_0 || type == TensorType::q4_k)) return TensorType::q6_k;
@@ -31,7 +33,7 @@ int64_t rotary_head(const std::string& name, const ModelConfig& config) {
 PlannedTensor plan_matrix(const Weight& weight, const ModelConfig& config, TensorType type, bool tied, Plan& plan) {
   PlannedTensor tensor;
   tensor.name = weight.name + ".weight";
-  TensorType wanted = wanted_type(weight.name, type, tied);
+  TensorType wanted = wanted_type(weight, type, tied);
   tensor.type = fitting_type(wanted, weight.cols);
   if (tensor.type != wanted) {
     plan.notes.push_back(fmt::format("{} is {} instead of {}: its rows of {} values are no multiple of {}", tensor.name,
@@ -103,6 +105,8 @@ Plan make_plan(const WeightStore& store, const ModelConfig& config, TensorType t
   if (is_gemma(config.architecture)) join_gates_and_ups(plan);
   for (const VectorWeight& vector : store.vectors()) {
     plan.tensors.push_back(plan_vector(vector.name, vector.values, rotary_head(vector.name, config)));
+    PlannedTensor& planned = plan.tensors.back();
+    if (vector.name.ends_with("_exps.bias")) planned.shape = {planned.shape[0] / config.experts, config.experts};
   }
   if (config.rope_scaling.kind == RopeScaling::Kind::llama3 || is_gemma(config.architecture)) {
     // GGUF has no keys for Llama 3.1's rule, nor for pairs that stand still; files carry the divisor of each frequency

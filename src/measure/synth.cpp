@@ -29,7 +29,7 @@ constexpr std::array kFileTypes = {
     FileType{"q5_1", TensorType::q5_1, 9, false},    FileType{"q8_0", TensorType::q8_0, 7, false},
     FileType{"q4_k_s", TensorType::q4_k, 14, false}, FileType{"q4_k_m", TensorType::q4_k, 15, true},
     FileType{"q5_k_s", TensorType::q5_k, 16, false}, FileType{"q5_k_m", TensorType::q5_k, 17, true},
-    FileType{"q6_k", TensorType::q6_k, 18, false},
+    FileType{"q6_k", TensorType::q6_k, 18, false},   FileType{"mxfp4_moe", TensorType::mxfp4, 38, false},
 };
 
 const FileType* find_file_type(std::string_view name) {
@@ -55,6 +55,9 @@ TensorType fitting(TensorType type, int64_t columns) {
 TensorType type_of(const SynthModel& model, const SynthTensor& tensor, const FileType& file) {
   const bool quantised = type_info(file.base).quantised;
   TensorType type = file.base;
+  // llama.cpp's MXFP4 mix: experts only, all else Q8_0.
+  const bool experts = tensor.shape.size() == 3;
+  if (type == TensorType::mxfp4 && !experts) type = TensorType::q8_0;
   switch (tensor.role) {
     case TensorRole::vector:
     case TensorRole::router:
@@ -93,7 +96,9 @@ uint64_t seed_of(uint64_t seed, std::string_view name) {
 Expected<void> write_vector(gguf::Writer& writer, const SynthTensor& tensor, uint64_t seed) {
   std::vector<float> values = tensor.values;
   if (values.empty()) {
-    values.resize(static_cast<size_t>(tensor.shape[0]), tensor.constant);
+    int64_t count = 1;
+    for (int64_t dimension : tensor.shape) count *= dimension;
+    values.resize(static_cast<size_t>(count), tensor.constant);
     for (size_t i = 0; i < values.size() && tensor.constant == 0; ++i) {
       values[i] = 0.9F + 0.2F * static_cast<float>(random_word(seed, i) >> 40) * 0x1p-24F;
     }

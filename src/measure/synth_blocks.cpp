@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::array kTypes = {TensorType::f32,  TensorType::f16,  TensorType::bf16, TensorType::q4_0,
                                TensorType::q4_1, TensorType::q5_0, TensorType::q5_1, TensorType::q8_0,
-                               TensorType::q4_k, TensorType::q5_k, TensorType::q6_k};
+                               TensorType::q4_k, TensorType::q5_k, TensorType::q6_k, TensorType::mxfp4};
 
 void put_half(std::byte* out, float value) {
   const uint16_t bits = f32_to_f16(value);
@@ -38,6 +38,16 @@ void put_k_scales(std::byte* out, uint64_t word) {
 
 // Root mean square of a number that is uniform over 32 .. 63.
 constexpr float kScaleRms = 48.39F;
+
+// The exponent of an MXFP4 block of random codes. Scales are powers of two: one of the two around the wanted one, each
+// so often that the mean of the squares is right.
+std::byte mxfp4_exponent(uint64_t word, float sigma) {
+  constexpr float kCodeRms = 2.9262F;  // of 0, 0.5, 1, 1.5, 2, 3, 4 and 6, equally often
+  const float wanted = sigma / kCodeRms, exponent = std::floor(std::log2(wanted));
+  const float above = wanted / std::exp2(exponent), share = (above * above - 1.0F) / 3.0F;
+  const bool larger = static_cast<float>(word >> 40) * 0x1p-24F < share;
+  return static_cast<std::byte>(static_cast<int>(exponent) + 127 + (larger ? 1 : 0));
+}
 
 // One value, uniform over +-sigma * sqrt(3).
 float uniform_value(uint64_t word, float sigma) {
@@ -108,6 +118,9 @@ struct BlockFiller {
           out[192 + j] = static_cast<std::byte>((first >> (j + 40) & 1) != 0 ? -scale : scale);
         }
         return put_half(out + 208, sigma / (uniform_deviation(64) * kScaleRms));
+      case TensorType::mxfp4:
+        out[0] = mxfp4_exponent(first, sigma);
+        return;
       default:
         return;
     }

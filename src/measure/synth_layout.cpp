@@ -9,6 +9,8 @@
 #include "base/result.h"
 #include "measure/synth.h"
 #include "models/gemma_config.h"
+#include "models/gpt_oss_config.h"
+#include "models/layer_types.h"
 
 namespace cohort {
 namespace {
@@ -98,7 +100,30 @@ Expected<void> add_general(SynthModel& model, std::string_view name) {
   return model.metadata.add("cohort.synthetic", Value(true));
 }
 
-/// qwen3moe, qwen3, qwen2, llama and Mixtral.
+/// Windows and YaRN of gpt-oss.
+Expected<void> add_gpt_oss_keys(Keys& keys, const ModelConfig& c) {
+  COHORT_TRY(keys.number("attention.sliding_window", c.sliding.window));
+  if (c.sliding.layers != sliding_but_every(2, c.layers))
+    COHORT_TRY(keys.add("attention.sliding_window_pattern", Value(c.sliding.layers)));
+  if (c.rope_scaling.kind != RopeScaling::Kind::yarn) return {};
+  COHORT_TRY(keys.add("rope.scaling.type", Value(std::string("yarn"))));
+  COHORT_TRY(keys.real("rope.scaling.factor", c.rope_scaling.factor));
+  return keys.number("rope.scaling.original_context_length", static_cast<int64_t>(c.rope_scaling.original_context));
+}
+
+std::string_view pre_of(const ModelConfig& c) {
+  if (is_gpt_oss(c.architecture)) return "gpt-4o";
+  return c.architecture == "llama" ? "llama-bpe" : "qwen2";
+}
+
+/// A bias of a matrix's outputs, all alike; `experts` > 0: for each of them.
+void add_bias(TensorList& t, std::string_view name, int64_t width, int64_t experts = 0) {
+  std::vector<int64_t> shape{width};
+  if (experts > 0) shape.push_back(experts);
+  t.add(fmt::format("{}.bias", name), std::move(shape), TensorRole::vector, 0.01F);
+}
+
+/// qwen3moe, qwen3, qwen2, llama, Mixtral and gpt-oss.
 Expected<SynthModel> plain_model(const ModelConfig& c, std::string_view name, bool tied) {
   SynthModel model;
   model.architecture = c.architecture;
@@ -123,8 +148,9 @@ Expected<SynthModel> plain_model(const ModelConfig& c, std::string_view name, bo
     COHORT_TRY(keys.number("expert_used_count", c.top_k));
     COHORT_TRY(keys.number("expert_feed_forward_length", c.expert_inner));
   }
-  const bool llama = c.architecture == "llama";
-  COHORT_TRY(add_tokenizer(model.metadata, llama ? "llama-bpe" : "qwen2", c.vocabulary));
+  const bool gpt_oss = is_gpt_oss(c.architecture), biased = gpt_oss || c.architecture == "qwen2";
+  if (gpt_oss) COHORT_TRY(add_gpt_oss_keys(keys, c));
+  COHORT_TRY(add_tokenizer(model.metadata, pre_of(c), c.vocabulary));
 
   TensorList t{model.tensors};
   const bool qk_norm = c.architecture == "qwen3" || c.architecture == "qwen3moe";
@@ -135,18 +161,28 @@ Expected<SynthModel> plain_model(const ModelConfig& c, std::string_view name, bo
     t.matrix("attn_q", {hidden, q}, TensorRole::attention);
     t.matrix("attn_k", {hidden, kv}, TensorRole::attention);
     t.matrix("attn_v", {hidden, kv}, TensorRole::attention_v);
-    if (c.architecture == "qwen2") {
-      t.add("attn_q.bias", {q}, TensorRole::vector, 0.01F);
-      t.add("attn_k.bias", {kv}, TensorRole::vector, 0.01F);
-      t.add("attn_v.bias", {kv}, TensorRole::vector, 0.01F);
+    if (biased) {
+      add_bias(t, "attn_q", q);
+      add_bias(t, "attn_k", kv);
+      add_bias(t, "attn_v", kv);
+    }
+    if (gpt_oss) {
+      add_bias(t, "attn_output", hidden);
+      t.add("attn_sinks.weight", {c.heads}, TensorRole::vector, 1.0F);
     }
     if (qk_norm) {
       t.norm("attn_q_norm", c.head_dim);
       t.norm("attn_k_norm", c.head_dim);
     }
     t.matrix("attn_output", {q, hidden}, TensorRole::attention);
-    t.norm("ffn_norm", hidden);
+    t.norm(gpt_oss ? "post_attention_norm" : "ffn_norm", hidden);
     if (c.experts > 0) {
+      if (gpt_oss) {
+        add_bias(t, "ffn_gate_inp", c.experts);
+        add_bias(t, "ffn_gate_exps", c.expert_inner, c.experts);
+        add_bias(t, "ffn_up_exps", c.expert_inner, c.experts);
+        add_bias(t, "ffn_down_exps", hidden, c.experts);
+      }
       t.matrix("ffn_gate_inp", {hidden, c.experts}, TensorRole::router);
       t.matrix("ffn_gate_exps", {hidden, c.expert_inner, c.experts}, TensorRole::feed_forward);
       t.matrix("ffn_up_exps", {hidden, c.expert_inner, c.experts}, TensorRole::feed_forward);
@@ -294,6 +330,40 @@ ModelConfig gemma_config(const GemmaPreset& p, int32_t layers) {
   return c;
 }
 
+struct GptOssPreset {
+  std::string_view name;
+  int32_t layers, hidden, heads, kv_heads, vocabulary, expert_inner, experts;
+};
+/// The small one keeps the heads, the window and the number of experts of a token.
+constexpr std::array kGptOssPresets = {
+    GptOssPreset{"gpt-oss-20b", 24, 2880, 64, 8, 201088, 2880, 32},
+    GptOssPreset{"gpt-oss-120b", 36, 2880, 64, 8, 201088, 2880, 128},
+    GptOssPreset{"gpt-oss-mini", 12, 960, 16, 2, 32000, 960, 32},
+};
+
+ModelConfig gpt_oss_config(const GptOssPreset& p, int32_t layers) {
+  ModelConfig c;
+  c.architecture = "gpt-oss";
+  c.layers = layers > 0 ? layers : p.layers;
+  c.hidden = p.hidden;
+  c.heads = p.heads;
+  c.kv_heads = p.kv_heads;
+  c.head_dim = c.rotary_dims = 64;
+  c.rope_base = 150000;
+  c.rope_scaling.kind = RopeScaling::Kind::yarn;
+  c.rope_scaling.factor = 32;
+  c.rope_scaling.original_context = 4096;
+  c.sliding.layers = sliding_but_every(2, c.layers);
+  c.sliding.window = 128;
+  c.vocabulary = p.vocabulary;
+  c.context = 131072;
+  c.rms_eps = 1e-5F;
+  c.expert_inner = p.expert_inner;
+  c.experts = p.experts;
+  c.top_k = 4;
+  return c;
+}
+
 struct Preset {
   std::string_view name, architecture;
   int32_t layers, hidden, heads, kv_heads, head_dim, vocabulary, context, inner, expert_inner, experts, top_k;
@@ -308,13 +378,24 @@ constexpr std::array kPresets = {
     Preset{"llama-3.1-8b", "llama", 32, 4096, 32, 8, 128, 128256, 131072, 14336, 0, 0, 0, 5e5, false},
 };
 
+/// More layers than a file has repeat its pattern of windows.
+void set_layers(ModelConfig& c, int32_t layers) {
+  c.layers = layers;
+  if (c.sliding.layers.empty()) return;
+  const std::vector<bool> pattern = std::move(c.sliding.layers);
+  c.sliding.layers.clear();
+  for (int32_t layer = 0; layer < layers; ++layer)
+    c.sliding.layers.push_back(pattern[static_cast<size_t>(layer) % pattern.size()]);
+}
+
 }  // namespace
 
 std::vector<std::string_view> synth_config_names() {
   std::vector<std::string_view> names;
-  names.reserve(std::size(kPresets) + std::size(kGemmaPresets));
+  names.reserve(std::size(kPresets) + std::size(kGemmaPresets) + std::size(kGptOssPresets));
   for (const Preset& preset : kPresets) names.push_back(preset.name);
   for (const GemmaPreset& preset : kGemmaPresets) names.push_back(preset.name);
+  for (const GptOssPreset& preset : kGptOssPresets) names.push_back(preset.name);
   return names;
 }
 
@@ -324,6 +405,9 @@ Expected<SynthModel> synth_model(const std::string& config, int32_t layers) {
   }
   for (const GemmaPreset& preset : kGemmaPresets) {
     if (config == preset.name) return gemma_model(gemma_config(preset, layers), preset.name);
+  }
+  for (const GptOssPreset& preset : kGptOssPresets) {
+    if (config == preset.name) return plain_model(gpt_oss_config(preset, layers), preset.name, false);
   }
   for (const Preset& p : kPresets) {
     if (config != p.name) continue;
@@ -349,18 +433,8 @@ Expected<SynthModel> synth_model(const std::string& config, int32_t layers) {
   }
   COHORT_ASSIGN(const nlohmann::json json, read_json_file(config, size_t{16} << 20));
   COHORT_ASSIGN(ModelConfig c, config_from_huggingface(json));
-  if (is_gemma(c.architecture)) {
-    if (layers > 0) {
-      // More layers than the file has repeat its pattern.
-      const std::vector<bool> pattern = c.sliding.layers;
-      c.layers = layers;
-      c.sliding.layers.clear();
-      for (int32_t layer = 0; layer < layers; ++layer)
-        c.sliding.layers.push_back(pattern[static_cast<size_t>(layer) % pattern.size()]);
-    }
-    return gemma_model(c, c.name.empty() ? c.architecture : c.name);
-  }
-  if (layers > 0) c.layers = layers;
+  if (layers > 0) set_layers(c, layers);
+  if (is_gemma(c.architecture)) return gemma_model(c, c.name.empty() ? c.architecture : c.name);
   COHORT_ASSIGN(const bool tied, JsonObject(json, config).get_bool("tie_word_embeddings", false));
   return plain_model(c, c.name.empty() ? c.architecture : c.name, tied);
 }

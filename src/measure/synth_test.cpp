@@ -65,6 +65,11 @@ TEST(synth, types_are_distributed_as_by_llama_cpp) {
   types = types_of("qwen3-0.6b", "q4_0");
   EXPECT_EQ(types["token_embd.weight"], TensorType::q6_k);
   EXPECT_EQ(types["blk.3.ffn_down.weight"], TensorType::q4_0);
+  types = types_of("gpt-oss-20b", "mxfp4_moe");
+  EXPECT_EQ(types["blk.5.ffn_gate_exps.weight"], TensorType::mxfp4);
+  EXPECT_EQ(types["blk.5.ffn_gate_exps.bias"], TensorType::f32);
+  EXPECT_EQ(types["blk.5.attn_q.weight"], TensorType::q8_0);
+  EXPECT_EQ(types["output.weight"], TensorType::q8_0);
   EXPECT_EQ(types_of("gemma4-26b-a4b", "bf16")["blk.5.ffn_gate_up_exps.weight"], TensorType::bf16);
 }
 
@@ -83,6 +88,8 @@ TEST(synth, sizes_are_those_of_the_real_models) {
   EXPECT_NEAR(total("qwen3-0.6b"), 0.596, 0.001);
   EXPECT_NEAR(total("llama-3.1-8b"), 8.03, 0.01);
   EXPECT_NEAR(total("gemma4-26b-a4b"), 25.2, 0.5);
+  EXPECT_NEAR(total("gpt-oss-20b"), 20.91, 0.01);
+  EXPECT_NEAR(total("gpt-oss-120b"), 116.83, 0.01);
 }
 
 TEST(synth, writes_the_same_file_whatever_the_threads) {

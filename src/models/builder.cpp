@@ -66,10 +66,11 @@ ValueId ProgramBuilder::rope(const std::string& name, ValueId x, const RopeTable
 }
 
 ValueId ProgramBuilder::attend(const std::string& name, ValueId q, ValueId k, ValueId v, int32_t heads,
-                               int32_t kv_heads, int32_t head_dim, float scale, int32_t window) {
+                               int32_t kv_heads, int32_t head_dim, float scale, int32_t window,
+                               const VectorWeight* sinks) {
   const auto cache = static_cast<int32_t>(program_.cache_layers.size());
   program_.cache_layers.push_back({kv_heads, head_dim, window});
-  return append(name, op::Attend{cache, heads, kv_heads, head_dim, scale, window}, {q, k, v}, heads * head_dim);
+  return append(name, op::Attend{cache, heads, kv_heads, head_dim, scale, window, sinks}, {q, k, v}, heads * head_dim);
 }
 
 ValueId ProgramBuilder::add(const std::string& name, ValueId a, ValueId b) {
@@ -81,8 +82,8 @@ ValueId ProgramBuilder::gate(const std::string& name, ValueId gate, ValueId up, 
 }
 
 ValueId ProgramBuilder::route(const std::string& name, ValueId x, const Weight* router, int32_t top_k, bool renormalise,
-                              const VectorWeight* per_expert_scale) {
-  return append(name, op::Route{router, top_k, renormalise, per_expert_scale}, {x}, top_k, ValueKind::routes);
+                              const VectorWeight* per_expert_scale, const VectorWeight* bias) {
+  return append(name, op::Route{router, top_k, renormalise, per_expert_scale, bias}, {x}, top_k, ValueKind::routes);
 }
 
 ValueId ProgramBuilder::experts(const std::string& name, ValueId x, ValueId routes, const op::Experts& weights) {

@@ -32,11 +32,11 @@ class ProgramBuilder {
   ValueId rope(const std::string& name, ValueId x, const RopeTable& table, int32_t heads, int32_t head_dim,
                RopePairing pairing);
   ValueId attend(const std::string& name, ValueId q, ValueId k, ValueId v, int32_t heads, int32_t kv_heads,
-                 int32_t head_dim, float scale, int32_t window = 0);
+                 int32_t head_dim, float scale, int32_t window = 0, const VectorWeight* sinks = nullptr);
   ValueId add(const std::string& name, ValueId a, ValueId b);
   ValueId gate(const std::string& name, ValueId gate, ValueId up, Activation activation);
   ValueId route(const std::string& name, ValueId x, const Weight* router, int32_t top_k, bool renormalise,
-                const VectorWeight* per_expert_scale = nullptr);
+                const VectorWeight* per_expert_scale = nullptr, const VectorWeight* bias = nullptr);
   ValueId experts(const std::string& name, ValueId x, ValueId routes, const op::Experts& weights);
   ValueId scale(const std::string& name, ValueId x, const VectorWeight* values,
                 const VectorWeight* canvas_values = nullptr);

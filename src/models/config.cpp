@@ -11,6 +11,7 @@
 #include "models/diffusion_config.h"
 #include "models/families.h"
 #include "models/gemma_config.h"
+#include "models/gpt_oss_config.h"
 #include "models/rope.h"
 
 namespace cohort {
@@ -106,6 +107,11 @@ Expected<ModelConfig> config_from_huggingface(const json& root) {
     COHORT_TRY(check(out));
     return out;
   }
+  if (is_gpt_oss(out.architecture)) {
+    COHORT_TRY(read_gpt_oss_from_huggingface(config, out));
+    COHORT_TRY(check(out));
+    return out;
+  }
   COHORT_ASSIGN(std::string activation, config.get_string("hidden_act", "silu"));
   if (activation != "silu") {
     return fail(ErrorCode::unsupported, "config.json: hidden_act '{}' is not supported for {}; expected silu",
@@ -173,6 +179,7 @@ Expected<ModelConfig> config_from_gguf(const gguf::Metadata& metadata) {
                   size("expert_feed_forward_length", shared_width ? out.inner / out.top_k : out.inner));
   }
   COHORT_TRY(read_rope_from_gguf(metadata, out));
+  if (is_gpt_oss(architecture)) COHORT_TRY(read_gpt_oss_from_gguf(metadata, out));
   if (out.architecture == "llama") out.rope_pairing = RopePairing::adjacent;
   COHORT_TRY(check(out));
   return out;

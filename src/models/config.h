@@ -24,9 +24,11 @@ struct RopeScaling {
   double low_frequency_factor = 1, high_frequency_factor = 4;  // llama3
   // yarn; attention_factor scales queries and keys
   double beta_fast = 32, beta_slow = 1, attention_factor = 1;
+  bool truncate = true;  // yarn: the ramp begins and ends at whole pairs (gpt-oss: it need not)
 };
 
-/// Attention of sliding-window layers, where it differs from that of the others (Gemma).
+/// Attention of sliding-window layers. Gemma has other heads and rotary tables there; gpt-oss has the same everywhere,
+/// so that only layers and window are set.
 struct SlidingAttention {
   std::vector<bool> layers;  // [layers]: which ones slide; empty: none
   int32_t window = 0;        // position j is visible from t when t - j < window

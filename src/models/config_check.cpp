@@ -4,6 +4,7 @@
 #include "base/result.h"
 #include "models/config.h"
 #include "models/gemma_config.h"
+#include "models/gpt_oss_config.h"
 #include "models/rope.h"
 
 namespace cohort {
@@ -72,8 +73,8 @@ Expected<void> check(const ModelConfig& c) {
                 kFix);
   COHORT_TRY(within("RMS norm epsilon (rms_norm_eps, attention.layer_norm_rms_epsilon)", c.rms_eps, 0, kMaxRmsEps));
   COHORT_TRY(check_rope(c));
-  if (is_gemma(c.architecture)) {
-    if (const auto checked = check_gemma(c); !checked)
+  if (is_gemma(c.architecture) || is_gpt_oss(c.architecture)) {
+    if (const auto checked = is_gemma(c.architecture) ? check_gemma(c) : check_gpt_oss(c); !checked)
       return fail(checked.error().code, "{}; {}", checked.error().message, kFix);
   }
   if (c.experts == 0) return positive("feed-forward width (intermediate_size, feed_forward_length)", c.inner);

@@ -12,6 +12,7 @@ constexpr std::array kFamilies{
     Family{"qwen2", "qwen2", false, build_qwen2},
     Family{"llama", "llama", false, build_llama},
     Family{"llama", "mixtral", true, build_llama},
+    Family{"gpt-oss", "gpt_oss", true, build_gpt_oss},
     Family{"gemma4", "gemma4", true, build_gemma4},
     Family{"gemma4", "gemma4_text", true, build_gemma4},
     Family{"diffusion-gemma", "diffusion_gemma", true, build_diffusion_gemma},

@@ -28,6 +28,7 @@ Expected<Program> build_qwen3(const ModelConfig& config, const RopeTables& rope,
 Expected<Program> build_qwen2(const ModelConfig& config, const RopeTables& rope, WeightStore& weights);
 Expected<Program> build_llama(const ModelConfig& config, const RopeTables& rope, WeightStore& weights);  // and Mixtral
 Expected<Program> build_diffusion_gemma(const ModelConfig& config, const RopeTables& rope, WeightStore& weights);
+Expected<Program> build_gpt_oss(const ModelConfig& config, const RopeTables& rope, WeightStore& weights);
 Expected<Program> build_gemma4(const ModelConfig& config, const RopeTables& rope, WeightStore& weights);
 
 }  // namespace cohort

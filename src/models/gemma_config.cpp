@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "base/printable.h"
 #include "base/result.h"
+#include "models/layer_types.h"
 #include "models/rope.h"
 
 namespace cohort {
@@ -20,10 +20,6 @@ Expected<int32_t> dimension(std::string_view where, std::string_view key, int64_
                             int64_t limit = kMaxDimension) {
   if (value >= 0 && value <= limit) return static_cast<int32_t>(value);
   return fail(ErrorCode::corrupt, "{}'{}' is {}; expected 0 to {}", where, key, value, limit);
-}
-
-std::string shown(const json& value) {
-  return printable(value.dump(-1, ' ', false, json::error_handler_t::replace), 80);
 }
 
 // ---- config.json ----
@@ -60,28 +56,10 @@ Expected<void> refuse_unknown_parts(const JsonObject& text, const ModelConfig& o
 }
 
 Expected<std::vector<bool>> sliding_layers(const JsonObject& text, int32_t layers) {
-  std::vector<bool> sliding;
-  const json* types = text.find("layer_types");
-  if (types == nullptr) {
-    // transformers' default: five sliding layers, a full one; the last layer is full.
-    constexpr int32_t kPeriod = 6;
-    for (int32_t layer = 0; layer < layers; ++layer)
-      sliding.push_back(layer % kPeriod != kPeriod - 1 && layer + 1 < layers);
-    return sliding;
-  }
-  if (!types->is_array() || types->size() != static_cast<size_t>(layers)) {
-    return fail(ErrorCode::corrupt, "{}: 'layer_types' is {}; a list of {} names is needed (num_hidden_layers)",
-                text.where(), shown(*types), layers);
-  }
-  for (const json& type : *types) {
-    const bool slides = type == "sliding_attention";
-    if (!slides && type != "full_attention") {
-      return fail(ErrorCode::unsupported,
-                  "{}: layer_types has {}; supported are \"sliding_attention\" and \"full_attention\"", text.where(),
-                  shown(type));
-    }
-    sliding.push_back(slides);
-  }
+  if (text.contains("layer_types")) return read_layer_types(text, layers);
+  // transformers' default: five sliding layers, a full one; the last layer is full.
+  std::vector<bool> sliding = sliding_but_every(6, layers);
+  if (!sliding.empty()) sliding.back() = false;
   return sliding;
 }
 
@@ -171,23 +149,6 @@ Expected<std::vector<int64_t>> for_layers(const gguf::Metadata& metadata, const 
   return list;
 }
 
-Expected<std::vector<bool>> sliding_pattern(const gguf::Metadata& metadata, const std::string& key, int32_t layers) {
-  // A number n: every n-th layer is full.
-  if (const auto period = metadata.get_i64(key)) {
-    COHORT_TRY(dimension("", key, *period));
-    std::vector<bool> sliding(static_cast<size_t>(layers));
-    for (size_t i = 0; i < sliding.size(); ++i)
-      sliding[i] = *period > 0 && (static_cast<int64_t>(i) + 1) % *period != 0;
-    return sliding;
-  }
-  COHORT_ASSIGN(auto list, metadata.get_bool_array(key));
-  if (list.size() != static_cast<size_t>(layers)) {
-    return fail(ErrorCode::corrupt, "'{}' has {} values; one for each of {} layers is needed", key, list.size(),
-                layers);
-  }
-  return list;
-}
-
 /// Gemma's files have no rule for longer contexts: what full layers do with pairs is said by rope_freqs.
 Expected<void> refuse_scaling(const gguf::Metadata& metadata, const std::string& prefix) {
   COHORT_ASSIGN(double factor, metadata.get_f64(prefix + "factor", 1.0));
@@ -253,7 +214,7 @@ Expected<void> read_gemma_from_gguf(const gguf::Metadata& metadata, ModelConfig&
                 key(name), value, what);
   }
   SlidingAttention& sliding = out.sliding;
-  COHORT_ASSIGN(sliding.layers, sliding_pattern(metadata, key("attention.sliding_window_pattern"), out.layers));
+  COHORT_ASSIGN(sliding.layers, read_sliding_pattern(metadata, key("attention.sliding_window_pattern"), out.layers));
   COHORT_ASSIGN(sliding.window, size("attention.sliding_window"));
   const std::string kv = key("attention.head_count_kv"), inner = key("feed_forward_length");
   COHORT_ASSIGN(const auto kv_heads, for_layers(metadata, kv, out.layers));

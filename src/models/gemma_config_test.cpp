@@ -4,12 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "base/test_folder.h"
-#include "formats/gguf/gguf.h"
 #include "models/model.h"
 #include "models/test_golden.h"
 
@@ -119,19 +116,8 @@ TEST(GemmaConfig, WhatIsNotSupportedIsNamed) {
   EXPECT_TRUE(with("use_double_wide_mlp", true));              // of layers that share keys and values only
 }
 
-/// The golden file's metadata with another value; null removes the key.
 Expected<ModelConfig> gguf_with(const std::string& key, const std::optional<gguf::Value>& value) {
-  const auto file = gguf::File::open(golden("gguf/gemma4-bf16.gguf"));
-  EXPECT_TRUE(file);
-  gguf::Metadata out;
-  for (const gguf::Metadata::Entry& entry : file->metadata().entries()) {
-    if (entry.first == "gemma4." + key) continue;
-    EXPECT_TRUE(out.add(entry.first, entry.second));
-  }
-  if (value) {
-    EXPECT_TRUE(out.add("gemma4." + key, *value));
-  }
-  return config_from_gguf(out);
+  return config_of_gguf_with("gguf/gemma4-bf16.gguf", "gemma4." + key, value);
 }
 
 TEST(GemmaConfig, NonsenseInGgufIsRefused) {
@@ -184,34 +170,8 @@ TEST(GemmaConfig, PairsBeyondTheTurningOnesStandStill) {
   }
 }
 
-/// The golden file with other metadata (of "gemma4."), without a tensor, or with another first value of one of f32.
-struct Change {
-  std::string key = {}, without = {}, tensor = {};
-  std::optional<gguf::Value> value = {};
-  float first = 0;
-};
-
-std::filesystem::path changed(const TestFolder& folder, const Change& change) {
-  const auto file = gguf::File::open(golden("gguf/gemma4-bf16.gguf"));
-  auto out = gguf::Writer::create(folder / "changed.gguf");
-  EXPECT_TRUE(file && out);
-  for (const gguf::Metadata::Entry& entry : file->metadata().entries()) {
-    const bool other = change.value && entry.first == "gemma4." + change.key;
-    EXPECT_TRUE(out->metadata().add(entry.first, other ? *change.value : entry.second));
-  }
-  for (const gguf::TensorInfo& tensor : file->tensors()) {
-    if (tensor.name == change.without) continue;
-    EXPECT_TRUE(out->add_tensor(tensor.name, tensor.type, tensor.shape));
-  }
-  EXPECT_TRUE(out->begin_data());
-  for (const gguf::TensorInfo& tensor : file->tensors()) {
-    if (tensor.name == change.without) continue;
-    std::vector<std::byte> bytes(tensor.data, tensor.data + tensor.bytes);
-    if (tensor.name == change.tensor) std::memcpy(bytes.data(), &change.first, sizeof(float));
-    EXPECT_TRUE(out->write(bytes));
-  }
-  EXPECT_TRUE(out->commit());
-  return folder / "changed.gguf";
+std::filesystem::path changed(const TestFolder& folder, const GgufChange& change) {
+  return changed_gguf(folder, "gguf/gemma4-bf16.gguf", change);
 }
 
 TEST(GemmaConfig, PartsOfAModelAreNoOtherModel) {
@@ -224,7 +184,7 @@ TEST(GemmaConfig, PartsOfAModelAreNoOtherModel) {
     EXPECT_NE(model.error().message.find(part), std::string::npos) << model.error().message;
   };
   expect_refused(changed(folder, {.without = "rope_freqs.weight"}), "no tensor 'rope_freqs.weight'");
-  expect_refused(changed(folder, {.key = "expert_count", .value = gguf::Value(uint32_t{0})}),
+  expect_refused(changed(folder, {.key = "gemma4.expert_count", .value = gguf::Value(uint32_t{0})}),
                  "has a router ('blk.0.ffn_gate_inp.weight') but, by its configuration, no experts");
   for (const float divisor : {0.0F, -1.0F, std::nanf("")})
     expect_refused(changed(folder, {.tensor = "rope_freqs.weight", .first = divisor}), "value 0 of tensor 'rope_freqs");

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "models/gemma_config.h"
+#include "models/gpt_oss_config.h"
 
 namespace cohort {
 namespace {
@@ -47,6 +48,15 @@ const Map& gemma_tensors() {
   return kTensors;
 }
 
+/// Where gpt-oss's names differ from Llama's.
+const Map& gpt_oss_parts() {
+  static const Map kParts{
+      {"post_attention_norm", "post_attention_layernorm"},
+      {"ffn_gate_inp", "mlp.router"},
+  };
+  return kParts;
+}
+
 /// DiffusionGemma's tensors outside of its layers.
 const Map& self_conditioning() {
   static const Map kTensors{
@@ -66,7 +76,11 @@ std::string_view projection_of(std::string_view name) {
 }  // namespace
 
 HuggingFaceNames::HuggingFaceNames(const safetensors::Folder& folder, std::string_view architecture)
-    : folder_(folder), mixtral_(architecture == "llama"), gemma_(is_gemma(architecture)), prefix_("model.") {
+    : folder_(folder),
+      mixtral_(architecture == "llama"),
+      gemma_(is_gemma(architecture)),
+      gpt_oss_(is_gpt_oss(architecture)),
+      prefix_("model.") {
   if (!gemma_) return;
   // With a vision tower or without, as the encoder of a diffusion model, as MLX writes it.
   // Where the norm is missing, too, the message about it should name its place.
@@ -107,6 +121,11 @@ std::string HuggingFaceNames::tensor(const std::string& name) const {
     if (const auto found = gemma_parts().find(part); found != gemma_parts().end())
       return layer(name) + std::string(found->second) + ending;
   }
+  if (gpt_oss_) {
+    if (in_layer == "attn_sinks.weight") return layer(name) + "self_attn.sinks";
+    if (const auto found = gpt_oss_parts().find(part); found != gpt_oss_parts().end())
+      return layer(name) + std::string(found->second) + ending;
+  }
   const auto found = llama_parts().find(part);
   std::string mapped = layer(name) + std::string(found != llama_parts().end() ? found->second : part) + ending;
   // Mixtral's router stands in another module in checkpoints of the older layout.
@@ -120,9 +139,9 @@ HuggingFaceNames::Experts HuggingFaceNames::experts(const std::string& name) con
   const std::string block = layer(name) + (gemma_ ? "" : mixtral_ ? "block_sparse_moe." : "mlp.");
   std::string one = projection;
   if (mixtral_) one = projection == "gate_proj" ? "w1" : projection == "down_proj" ? "w2" : "w3";
-  Experts out{{}, {}, block + "experts.", "." + one};
+  Experts out{{}, {}, gpt_oss_, block + "experts.", "." + one};
   // MLX stacks the experts of a projection.
-  out.stacked = {block + (gemma_ ? "experts.switch_glu." : "switch_mlp.") + projection};
+  out.stacked = {block + (gemma_ ? "experts.switch_glu." : gpt_oss_ ? "experts." : "switch_mlp.") + projection};
   const std::string fused = projection == "down_proj" ? "down_proj" : "gate_up_proj";
   out.fused = {block + "experts." + fused};
   if (mixtral_) out.fused.insert(out.fused.begin(), layer(name) + "mlp.experts." + fused);

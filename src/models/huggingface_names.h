@@ -22,7 +22,10 @@ class HuggingFaceNames {
   struct Experts {
     std::vector<std::string> stacked;  // modules [experts, rows, cols]
     std::vector<std::string> fused;    // tensors gate_up_proj [experts, 2 * inner, hidden] or down_proj
-    std::string first, last;           // module of expert E: first + E + last
+    /// gpt-oss: gate_up_proj has the rows of gate and up in turn, and floats are stored with the input first,
+    /// [experts, hidden, 2 * inner].
+    bool in_turn = false;
+    std::string first, last;  // module of expert E: first + E + last
     std::string of(int64_t expert) const { return first + std::to_string(expert) + last; }
   };
   Experts experts(const std::string& name) const;
@@ -31,7 +34,7 @@ class HuggingFaceNames {
   std::string layer(const std::string& name) const;
 
   const safetensors::Folder& folder_;
-  bool mixtral_, gemma_;
+  bool mixtral_, gemma_, gpt_oss_;
   std::string prefix_;  // of the text model: "model."
 };
 

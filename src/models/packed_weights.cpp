@@ -166,6 +166,8 @@ bool PackedWeights::has(const std::string& module) const {
       return folder_.find(module + ".qweight") != nullptr;
     case QuantMethod::compressed_tensors:
       return folder_.find(module + ".weight_packed") != nullptr;
+    case QuantMethod::mxfp4:
+      return folder_.find(module + "_blocks") != nullptr;
     case QuantMethod::fp8:
       break;
   }
@@ -325,26 +327,73 @@ Expected<void> PackedWeights::load_mxfp4(const std::string& module, int64_t expe
                 safetensors::dtype_name(scales->dtype), fmt::format("[{}]", fmt::join(scales->shape, ", ")),
                 fmt::format("[{}]", fmt::join(words, ", ")), fmt::format("[{}]", fmt::join(groups, ", ")));
   }
+  return add_mxfp4(*codes, *scales, experts, {}, weight);
+}
+
+/// u8 blocks of 16 bytes: the same nibbles in the same order.
+Expected<void> PackedWeights::load_blocks(const std::string& module, StoredRows rows, Weight& weight, Used& used) {
+  COHORT_ASSIGN(const TensorInfo* codes, find(module + "_blocks", used));
+  COHORT_ASSIGN(const TensorInfo* scales, find(module + "_scales", used));
+  const int64_t stored = weight.rows * rows.step, blocks = weight.cols / kBlock;
+  const std::vector<int64_t> shape{weight.experts, stored, blocks, kBlock / 2}, groups{weight.experts, stored, blocks};
+  if (weight.cols % kBlock != 0 || codes->shape != shape || scales->shape != groups || codes->dtype != DType::u8 ||
+      scales->dtype != DType::u8) {
+    return fail(ErrorCode::corrupt,
+                "'{}' has {} blocks [{}] and {} scales [{}]; config.json (mxfp4) asks for U8 [{}] and U8 [{}]", module,
+                safetensors::dtype_name(codes->dtype), fmt::join(codes->shape, ", "),
+                safetensors::dtype_name(scales->dtype), fmt::join(scales->shape, ", "), fmt::join(shape, ", "),
+                fmt::join(groups, ", "));
+  }
+  return add_mxfp4(*codes, *scales, weight.experts, rows, weight);
+}
+
+Expected<void> PackedWeights::add_mxfp4(const Tensor& codes, const Tensor& scales, int64_t experts, StoredRows rows,
+                                        Weight& weight) {
   weight.type = TensorType::mxfp4;
   const int64_t blocks = weight.cols / kBlock;
-  return add_slices(weight, experts, [=, this, rows = weight.rows](std::byte* first, size_t stride) {
+  return add_slices(weight, experts, [=, this, &codes, &scales, count = weight.rows](std::byte* first, size_t stride) {
     for (int64_t e = 0; e < experts; ++e, first += stride) {
-      team_.run(rows, [&](int64_t row, int) {
-        const int64_t source = (e * rows + row) * blocks;
+      team_.run(count, [&](int64_t row, int) {
+        const int64_t source = ((e * count + row) * rows.step + rows.first) * blocks;
         std::byte* at = first + row * blocks * 17;
         for (int64_t b = 0; b < blocks; ++b, at += 17) {
           std::array<uint8_t, kBlock> nibbles;
           for (size_t j = 0; j < kBlock; ++j) {
-            const auto pair = std::to_integer<uint8_t>(codes->data[(source + b) * 16 + static_cast<int64_t>(j / 2)]);
+            const auto pair = std::to_integer<uint8_t>(codes.data[(source + b) * 16 + static_cast<int64_t>(j / 2)]);
             nibbles[j] = j % 2 == 0 ? pair & 15 : pair >> 4;
           }
-          at[0] = scales->data[source + b];
+          at[0] = scales.data[source + b];
           put_nibbles(nibbles.data(), false, at + 1);
         }
       });
     }
-    release({codes, scales});
+    release({&codes, &scales});
   });
+}
+
+Expected<void> PackedWeights::turn(const Tensor& tensor, StoredRows rows, Weight& weight) {
+  const size_t bytes = row_bytes(weight.type, 1);
+  return add_slices(weight, weight.experts,
+                    [=, this, &tensor, experts = weight.experts, count = weight.rows, cols = weight.cols](
+                        std::byte* out, size_t stride) {
+                      // So many outputs of one input lie in a cache line or two, and their rows are written together.
+                      constexpr int64_t kTogether = 32;
+                      const int64_t pieces = (count + kTogether - 1) / kTogether;
+                      team_.run(experts * pieces, [&](int64_t job, int) {
+                        const int64_t e = job / pieces, begin = job % pieces * kTogether,
+                                      end = std::min(begin + kTogether, count);
+                        const std::byte* from = tensor.data + static_cast<size_t>(e * cols * count * rows.step) * bytes;
+                        std::byte* to = out + static_cast<size_t>(e) * stride;
+                        for (int64_t c = 0; c < cols; ++c) {
+                          for (int64_t r = begin; r < end; ++r) {
+                            const int64_t at = (c * count + r) * rows.step + rows.first;
+                            std::memcpy(to + static_cast<size_t>(r * cols + c) * bytes,
+                                        from + static_cast<size_t>(at) * bytes, bytes);
+                          }
+                        }
+                      });
+                      release({&tensor});
+                    });
 }
 
 /// F8_E4M3 [rows, cols] and weight_scale_inv [ceil(rows / block), ceil(cols / block)].

@@ -8,7 +8,8 @@
 //   which
 //           is exact in f32 but for groups whose b is thousands of times larger or smaller than 128 s
 //   with activation order (desc_act), which scatters the columns of a group: F32, s * (q - z) of each column's group
-//   MXFP4 with another order of nibbles; FP8 values beside the scale of their block
+//   MXFP4 with another order of nibbles (MLX, gpt-oss); FP8 values beside the scale of their block
+//   floats with the input first (gpt-oss): the same values, each row of outputs together
 #pragma once
 
 #include <cstddef>
@@ -29,6 +30,11 @@ namespace cohort {
 
 class PackedSource;
 
+/// Where the rows of a matrix are that is stored together with another one: row r is stored row first + step * r.
+struct StoredRows {
+  int64_t first = 0, step = 1;
+};
+
 /// Fills Weight::slices from a folder's packed tensors. They are made while somebody holds them (SliceHold), so this
 /// and the folder must live as long as the weights.
 class PackedWeights {
@@ -47,6 +53,12 @@ class PackedWeights {
   Expected<void> load(const std::vector<std::string>& modules, bool stacked, Weight& weight,
                       std::unordered_set<const safetensors::TensorInfo*>& used);
 
+  /// Experts of gpt-oss: MODULE_blocks [experts, stored rows, cols / 32, 16] and MODULE_scales.
+  Expected<void> load_blocks(const std::string& module, StoredRows rows, Weight& weight,
+                             std::unordered_set<const safetensors::TensorInfo*>& used);
+  /// Slices of floats of weight.type that `tensor` has with the input first: [experts, cols, stored rows].
+  Expected<void> turn(const safetensors::TensorInfo& tensor, StoredRows rows, Weight& weight);
+
  private:
   using Tensor = safetensors::TensorInfo;
   using Used = std::unordered_set<const Tensor*>;
@@ -55,6 +67,7 @@ class PackedWeights {
                                                                int64_t experts, Used& used) const;
   Expected<void> repack(std::vector<std::unique_ptr<PackedSource>> sources, Weight& weight);
   Expected<void> load_mxfp4(const std::string& module, int64_t experts, Weight& weight, Used& used);
+  Expected<void> add_mxfp4(const Tensor& codes, const Tensor& scales, int64_t experts, StoredRows rows, Weight& weight);
   Expected<void> load_fp8(const std::string& module, Weight& weight, Used& used);
   Expected<void> add_slices(Weight& weight, int64_t count, MadeSlices::Make make);
 

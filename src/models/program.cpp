@@ -35,6 +35,7 @@ std::string vector_text(const VectorWeight* v) {
 }
 
 std::string_view activation_name(Activation a) {
+  if (a == Activation::clamped_swiglu) return "clamped swiglu";
   return a == Activation::silu ? "silu" : "gelu_tanh";
 }
 
@@ -56,17 +57,19 @@ std::string details(const Action& action) {
           },
           [](const op::Attend& o) {
             return fmt::format("{} heads on {} KV heads of {}, scale {:.6g}, {}", o.heads, o.kv_heads, o.head_dim,
-                               o.scale, o.window > 0 ? fmt::format("window {}", o.window) : "full");
+                               o.scale, o.window > 0 ? fmt::format("window {}", o.window) : "full") +
+                   (o.sinks != nullptr ? ", sinks" : "");
           },
           [](const op::Add&) { return std::string("residual"); },
           [](const op::Gate& o) { return std::string(activation_name(o.activation)); },
           [](const op::Route& o) {
-            return fmt::format("{}, top {}{}{}", weight_text(*o.router), o.top_k, o.renormalise ? ", renormalised" : "",
+            return fmt::format("{}, top {}{}{}{}", weight_text(*o.router), o.top_k,
+                               o.renormalise ? ", renormalised" : "", o.bias != nullptr ? ", bias" : "",
                                o.per_expert_scale != nullptr ? ", times " + o.per_expert_scale->name : "");
           },
           [](const op::Experts& o) {
-            return fmt::format("{}; {}; {}; {}", weight_text(*o.gate), weight_text(*o.up), weight_text(*o.down),
-                               activation_name(o.activation));
+            return fmt::format("{}; {}; {}; {}{}", weight_text(*o.gate), weight_text(*o.up), weight_text(*o.down),
+                               activation_name(o.activation), o.down_bias != nullptr ? ", biases" : "");
           },
           [](const op::Scale& o) {
             return vector_text(o.values) + (o.canvas_values != nullptr ? ", canvas " + o.canvas_values->name : "");

@@ -16,7 +16,7 @@
 
 namespace cohort {
 
-enum class Activation { silu, gelu_tanh };
+enum class Activation { silu, gelu_tanh, clamped_swiglu /* gpt-oss: numerics::clamped_swiglu */ };
 enum class RopePairing { half_split /* (i, i + n/2): NeoX */, adjacent /* (2i, 2i+1) */ };
 enum class Extent { rows, sampled };
 enum class ValueKind { floats, routes };
@@ -69,32 +69,39 @@ struct Rope {
   RopePairing pairing;
 };
 /// inputs q [rows, heads * head_dim], k and v [rows, kv_heads * head_dim]: appends k and v to layer `cache_layer` of
-/// the KV cache, then attends (rule 7). window 0 = full; else position j is visible when t - j < window.
+/// the KV cache, then attends (rule 7). window 0 = full; else position j is visible when t - j < window. sinks [heads]:
+/// a score of each head that takes part in its softmax and has no value; null: none.
 struct Attend {
   int32_t cache_layer;
   int32_t heads, kv_heads, head_dim;
   float scale;
   int32_t window = 0;
+  const VectorWeight* sinks = nullptr;
 };
 struct Add {};  // a + b
-/// inputs gate, up: act(gate) * up.
+/// inputs gate, up: act(gate) * up, or what clamped_swiglu makes of the two.
 struct Gate {
   Activation activation;
 };
 /// [rows, cols] -> routes. Softmax over all experts, top k, weights renormalised to sum 1 when `renormalise`, then
-/// times per_expert_scale if any.
+/// times per_expert_scale if any. bias [experts] is added to the logits, or null.
 struct Route {
   const Weight* router;
   int32_t top_k;
   bool renormalise;
   const VectorWeight* per_expert_scale = nullptr;
+  const VectorWeight* bias = nullptr;
 };
-/// inputs x, routes: the weighted sum over slots of down(act(gate x) * (up x)) (rule 5).
+/// inputs x, routes: the weighted sum over slots of down(act(gate x) * (up x)) (rule 5). Biases [experts * rows of the
+/// matrix], each expert's one after another, are added to what their matrix gives; null: none.
 struct Experts {
   const Weight* gate;
   const Weight* up;
   const Weight* down;
   Activation activation;
+  const VectorWeight* gate_bias = nullptr;
+  const VectorWeight* up_bias = nullptr;
+  const VectorWeight* down_bias = nullptr;
 };
 /// x * values: one factor, or one per column. canvas_values: those of the rows of a canvas, null: the same.
 struct Scale {
@@ -166,6 +173,11 @@ std::vector<const Weight*> matrices_of(const Op& op);
 OpCost cost_of(const Program& program, const Op& op, const CostQuery& query);
 /// Expected number of distinct experts when `rows` rows pick `top_k` of `experts` uniformly.
 double expected_distinct_experts(int64_t experts, int64_t top_k, int64_t rows);
+
+/// What an expert's bias adds, or null. [rows of the matrix]
+inline const float* bias_of(const VectorWeight* biases, int64_t expert, int64_t rows) {
+  return biases != nullptr ? biases->values.data() + expert * rows : nullptr;
+}
 
 /// One line per op: name, kind, shapes, weight type and bytes.
 std::string to_text(const Program& program);

@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "base/result.h"
+#include "models/gpt_oss_config.h"
 
 namespace cohort {
 namespace {
@@ -17,9 +18,18 @@ double yarn_magnitude(double factor, double weight = 1) {
   return factor > 1 ? 0.1 * weight * std::log(factor) + 1 : 1;
 }
 
+/// Does YaRN's ramp begin and end at whole pairs? llama.cpp's does for every family, OpenAI's own does not.
+bool truncates(std::string_view architecture) {
+  return !is_gpt_oss(architecture);
+}
+
 Expected<void> read_yarn(const JsonObject& rope, const ModelConfig& config, RopeScaling& out) {
-  COHORT_ASSIGN(bool truncate, rope.get_bool("truncate", true));
-  if (!truncate) return fail(ErrorCode::unsupported, "{}: truncate false is not supported", rope.where());
+  COHORT_ASSIGN(out.truncate, rope.get_bool("truncate", true));
+  // GGUF files cannot say it, so it is the family's.
+  if (out.truncate != truncates(config.architecture)) {
+    return fail(ErrorCode::unsupported, "{}: truncate {} is not supported for {}", rope.where(), out.truncate,
+                config.architecture);
+  }
   COHORT_ASSIGN(out.factor, rope.get_number("factor", config.context / out.original_context));
   COHORT_ASSIGN(out.beta_fast, rope.get_number("beta_fast", 32));
   COHORT_ASSIGN(out.beta_slow, rope.get_number("beta_slow", 1));
@@ -127,6 +137,7 @@ Expected<void> read_rope_from_gguf(const gguf::Metadata& metadata, ModelConfig& 
   }
   if (kind == "yarn") {
     scaling.kind = Kind::yarn;
+    scaling.truncate = truncates(out.architecture);
     return read_yarn(metadata, prefix, scaling);
   }
   return fail(ErrorCode::unsupported, "'{}type' is '{}'; supported are none, linear, yarn", prefix, kind);
@@ -138,11 +149,12 @@ RopeTable full_table(const ModelConfig& config) {
   RopeTable table;
   table.rotary_dims = config.rotary_dims;
   const RopeScaling& s = config.rope_scaling;
-  const double low =
-      std::max(std::floor(yarn_dimension(s.beta_fast, config.rotary_dims, config.rope_base, s.original_context)), 0.0);
-  const double high =
-      std::min(std::ceil(yarn_dimension(s.beta_slow, config.rotary_dims, config.rope_base, s.original_context)),
-               config.rotary_dims - 1.0);
+  const auto dimension = [&](double turns) {
+    return yarn_dimension(turns, config.rotary_dims, config.rope_base, s.original_context);
+  };
+  const double first = dimension(s.beta_fast), last = dimension(s.beta_slow);
+  const double low = std::max(s.truncate ? std::floor(first) : first, 0.0);
+  const double high = std::min(s.truncate ? std::ceil(last) : last, config.rotary_dims - 1.0);
   table.frequencies.reserve(static_cast<size_t>(config.rotary_dims / 2));
   for (int32_t i = 0; i < config.rotary_dims / 2; ++i) {
     double frequency = std::pow(config.rope_base, -2.0 * i / config.rotary_dims);

@@ -35,7 +35,7 @@ const VectorWeight* WeightStore::vector(const std::string& name, int64_t size) {
   auto found = find_vector(name, size);
   if (!found) {
     remember(found.error());
-    found = std::vector<float>(static_cast<size_t>(size));
+    found = std::vector<float>();  // nothing runs; and a hostile configuration may have asked for any size
   }
   return vector_index_[name] = &vectors_.emplace_back(VectorWeight{name, std::move(*found)});
 }
@@ -190,6 +190,7 @@ class SafetensorsStore final : public WeightStore {
   }
 
   Expected<std::vector<float>> find_vector(const std::string& name, int64_t size) override {
+    if (name.ends_with("_exps.bias")) return find_expert_biases(name, size);
     COHORT_ASSIGN(const auto* tensor, find(translate(name)));
     COHORT_TRY(check_shape(*tensor, {size}));
     COHORT_ASSIGN(TensorType type, float_type(*tensor));
@@ -230,8 +231,11 @@ class SafetensorsStore final : public WeightStore {
       for (int64_t e = 0; e < weight.experts; ++e) modules.push_back(places.of(e));
       return packed_.load(modules, false, weight, used_);
     }
+    const StoredRows rows = stored_rows(name);
     for (const std::string& fused : places.fused) {
+      if (places.in_turn && packed_.has(fused)) return packed_.load_blocks(fused, rows, weight, used_);
       if (const auto* tensor = folder_.find(fused)) {
+        if (places.in_turn) return turn(*tensor, rows, weight);
         return add_slices_of(*tensor, down ? weight.rows : 2 * weight.rows, down || gate ? 0 : weight.rows, weight);
       }
     }
@@ -245,6 +249,45 @@ class SafetensorsStore final : public WeightStore {
       weight.slices.push_back(tensor->data);
     }
     return {};
+  }
+
+  /// Where gate and up have their rows in one tensor in turn.
+  static StoredRows stored_rows(const std::string& name) {
+    if (name.find("ffn_down_exps") != std::string::npos) return {};
+    return {name.find("ffn_gate_exps") != std::string::npos ? 0 : 1, 2};
+  }
+
+  /// A tensor [experts, cols, stored rows].
+  Expected<void> turn(const safetensors::TensorInfo& tensor, StoredRows rows, Weight& weight) {
+    used_.insert(&tensor);
+    COHORT_TRY(check_shape(tensor, {weight.experts, weight.cols, weight.rows * rows.step}));
+    COHORT_ASSIGN(weight.type, float_type(tensor));
+    return packed_.turn(tensor, rows, weight);
+  }
+
+  /// gate_up_proj_bias [experts, 2 * inner], gate and up in turn, and down_proj_bias [experts, hidden]; MLX has one
+  /// tensor [experts, rows] for each projection.
+  Expected<std::vector<float>> find_expert_biases(const std::string& name, int64_t size) {
+    const HuggingFaceNames::Experts places = names_.experts(name.substr(0, name.rfind('.')));
+    std::string stored = places.stacked.front() + ".bias";
+    StoredRows rows;
+    if (folder_.find(stored) == nullptr) {
+      stored = places.fused.front() + "_bias";
+      rows = stored_rows(name);
+    }
+    COHORT_ASSIGN(const auto* tensor, find(stored));
+    const bool matrix = tensor->shape.size() == 2;
+    if (!matrix || tensor->shape[0] * tensor->shape[1] != size * rows.step) {
+      return fail(ErrorCode::corrupt,
+                  "tensor '{}' has shape {}; config.json asks for {} values, a bias for each of the experts' outputs",
+                  stored, shape_words(tensor->shape), size * rows.step);
+    }
+    COHORT_ASSIGN(TensorType type, float_type(*tensor));
+    COHORT_ASSIGN(const auto all, decode_vector(stored, type, tensor->data, size * rows.step));
+    std::vector<float> values;
+    values.reserve(static_cast<size_t>(size));
+    for (int64_t i = 0; i < size; ++i) values.push_back(all[static_cast<size_t>(rows.first + rows.step * i)]);
+    return values;
   }
 
   /// Of a tensor [experts, stored_rows, cols]: every expert's rows from `first_row` on.

@@ -92,6 +92,13 @@ struct ScalarOps {
     if (x < kExpMin) return 0.0F;
     return x > kExpMax ? infinity() : inside;
   }
+  /// min and max that keep NaN in x: limit > 0.
+  COHORT_HD static F at_most(F x, F limit) {
+    return x > limit ? limit : x;
+  }
+  COHORT_HD static F at_least(F x, F limit) {
+    return x < limit ? limit : x;
+  }
   COHORT_HD static F infinity() {
 #if defined(__CUDA_ARCH__)
     return __int_as_float(0x7f800000);
@@ -140,6 +147,20 @@ COHORT_HD inline typename Ops::F gelu_tanh(typename Ops::F x) {
   return Ops::div(x, Ops::add(Ops::set(1.0F), exp<Ops>(Ops::mul(u, Ops::set(-2.0F)))));
 }
 
+// OpenAI's gpt-oss: how steep its sigmoid is, and where gate and up are cut.
+inline constexpr float kSwigluAlpha = 1.702F;
+inline constexpr float kSwigluLimit = 7.0F;
+
+/// g / (1 + exp(-alpha g)) * (u + 1) with g = min(gate, limit), u = up between -limit and limit; NaN stays NaN.
+template <class Ops>
+COHORT_HD inline typename Ops::F clamped_swiglu(typename Ops::F gate, typename Ops::F up) {
+  const auto one = Ops::set(1.0F);
+  const auto g = Ops::at_most(gate, Ops::set(kSwigluLimit));
+  const auto u = Ops::at_least(Ops::at_most(up, Ops::set(kSwigluLimit)), Ops::set(-kSwigluLimit));
+  const auto swish = Ops::div(g, Ops::add(one, exp<Ops>(Ops::mul(g, Ops::set(-kSwigluAlpha)))));
+  return Ops::mul(swish, Ops::add(u, one));
+}
+
 /// 1 - 2 / (1 + exp(2x)).
 template <class Ops>
 COHORT_HD inline typename Ops::F tanh(typename Ops::F x) {
@@ -184,6 +205,9 @@ inline float silu(float x) {
 }
 inline float gelu_tanh(float x) {
   return gelu_tanh<ScalarOps>(x);
+}
+inline float clamped_swiglu(float gate, float up) {
+  return clamped_swiglu<ScalarOps>(gate, up);
 }
 inline float tanh(float x) {
   return tanh<ScalarOps>(x);

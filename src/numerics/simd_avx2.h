@@ -37,6 +37,8 @@ struct Avx2Ops {
     const __m256 least = _mm256_set1_ps(kExpMin), most = _mm256_set1_ps(kExpMax);
     return {_mm256_min_ps(_mm256_max_ps(x.lo, least), most), _mm256_min_ps(_mm256_max_ps(x.hi, least), most)};
   }
+  static F at_most(F x, F limit) { return {_mm256_min_ps(limit.lo, x.lo), _mm256_min_ps(limit.hi, x.hi)}; }
+  static F at_least(F x, F limit) { return {_mm256_max_ps(limit.lo, x.lo), _mm256_max_ps(limit.hi, x.hi)}; }
   static F finish_exp(F x, F inside) { return {finish_half(x.lo, inside.lo), finish_half(x.hi, inside.hi)}; }
 
   static F load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }

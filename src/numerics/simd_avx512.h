@@ -29,6 +29,8 @@ struct Avx512Ops {
   }
   // max and min give their second operand when one is NaN.
   static F clamp_exp(F x) { return _mm512_min_ps(_mm512_max_ps(x, set(kExpMin)), set(kExpMax)); }
+  static F at_most(F x, F limit) { return _mm512_min_ps(limit, x); }
+  static F at_least(F x, F limit) { return _mm512_max_ps(limit, x); }
   static F finish_exp(F x, F inside) {
     const __mmask16 above = _mm512_cmp_ps_mask(x, set(kExpMax), _CMP_GT_OQ);
     const __mmask16 not_below = _mm512_cmp_ps_mask(x, set(kExpMin), _CMP_GE_OQ);

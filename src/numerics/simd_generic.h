@@ -7,6 +7,7 @@
 //   load/store of cached values (numerics/cached.h) and convert_part
 //   within(v, other, lo, hi)   lanes lo <= i < hi of v, the others of `other`
 //   max_number(v, m)           v > m ? v : m, so a NaN in v is passed over
+//   at_most(v, m), at_least    v > m ? m : v, so a NaN in v stays one; v < m ? m : v
 //   tree16, max16              over the lanes
 //   first_equal(v, x)          the lowest lane equal to x, or 16
 //   pairs                      interleaved (even, odd) values as two vectors and back
@@ -65,6 +66,13 @@ struct GenericOps {
   }
   static F finish_exp(const F& x, const F& inside) {
     return make([&](int i) { return ScalarOps::finish_exp(x.lane[i], inside.lane[i]); });
+  }
+
+  static F at_most(const F& x, const F& limit) {
+    return make([&](int i) { return ScalarOps::at_most(x.lane[i], limit.lane[i]); });
+  }
+  static F at_least(const F& x, const F& limit) {
+    return make([&](int i) { return ScalarOps::at_least(x.lane[i], limit.lane[i]); });
   }
 
   static F load(const float* p) {

@@ -56,6 +56,12 @@ struct NeonOps {
       return vbslq_f32(vcleq_f32(low, most), low, most);
     });
   }
+  static F at_most(F x, F limit) {
+    return make([&](int i) { return vbslq_f32(vcgtq_f32(x.v[i], limit.v[i]), limit.v[i], x.v[i]); });
+  }
+  static F at_least(F x, F limit) {
+    return make([&](int i) { return vbslq_f32(vcltq_f32(x.v[i], limit.v[i]), limit.v[i], x.v[i]); });
+  }
   static F finish_exp(F x, F inside) {
     const float32x4_t infinity = vreinterpretq_f32_u32(vdupq_n_u32(0x7f800000U));
     return make([&](int i) {

@@ -53,20 +53,26 @@ Constraints::Result Constraints::of_grammar(std::string_view gbnf) {
   return fail(made.error().code, "'grammar': {}", made.error().message);
 }
 
-Constraints::Result Constraints::of_schema(const nlohmann::ordered_json& schema, bool after_thought) {
-  auto made = find_or_make((after_thought ? "thought " : "schema ") + schema.dump(), [&]() -> Expected<Grammar> {
-    COHORT_ASSIGN(Grammar grammar, grammar::grammar_of_schema(schema, "response_format.json_schema.schema"));
-    if (after_thought) put_after_reasoning(grammar);
-    return grammar;
-  });
+std::optional<int32_t> Constraints::find_special(std::string_view text) const {
+  const auto id = tokenizer_.token_id(text);
+  return id && tokenizer_.is_special(*id) ? id : std::nullopt;
+}
+
+Constraints::Result Constraints::of_schema(const nlohmann::ordered_json& schema, AnswerStart start) {
+  auto made =
+      find_or_make(fmt::format("schema {} {}", static_cast<int>(start), schema.dump()), [&]() -> Expected<Grammar> {
+        COHORT_ASSIGN(Grammar grammar, grammar::grammar_of_schema(schema, "response_format.json_schema.schema"));
+        put_at_start(grammar, start, [this](std::string_view text) { return find_special(text); });
+        return grammar;
+      });
   if (made || made.error().message.starts_with('\'')) return made;
   return fail(made.error().code, "'response_format.json_schema.schema': {}", made.error().message);
 }
 
-Constraints::Result Constraints::of_json_object(bool after_thought) {
-  return find_or_make(after_thought ? "thought" : "object", [&]() -> Expected<Grammar> {
+Constraints::Result Constraints::of_json_object(AnswerStart start) {
+  return find_or_make(fmt::format("object {}", static_cast<int>(start)), [&]() -> Expected<Grammar> {
     Grammar grammar = grammar::grammar_of_json_object();
-    if (after_thought) put_after_reasoning(grammar);
+    put_at_start(grammar, start, [this](std::string_view text) { return find_special(text); });
     return grammar;
   });
 }
@@ -75,12 +81,8 @@ Constraints::Result Constraints::of_tools(const ToolGrammarRequest& request) {
   const std::string key =
       fmt::format("tools {} {} {} {} {} {}", static_cast<int>(request.format), request.several, request.after_reasoning,
                   request.json_object, request.tools.dump(), request.schema ? request.schema->dump() : "");
-  auto made = find_or_make(key, [&] {
-    return tool_grammar(request, [this](std::string_view text) -> std::optional<int32_t> {
-      const auto id = tokenizer_.token_id(text);
-      return id && tokenizer_.is_special(*id) ? id : std::nullopt;
-    });
-  });
+  auto made = find_or_make(
+      key, [&] { return tool_grammar(request, [this](std::string_view text) { return find_special(text); }); });
   if (made || made.error().message.starts_with('\'')) return made;
   return fail(made.error().code, "'tools': {}", made.error().message);
 }

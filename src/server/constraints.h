@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -23,15 +24,15 @@ class Constraints {
   using Result = Expected<std::shared_ptr<const Constraint>>;
   /// Errors: those of parse_gbnf.
   Result of_grammar(std::string_view gbnf);
-  /// Errors: those of grammar_of_schema. `after_thought`: the answer begins in a thought, and the grammar is for what
-  /// comes after it.
-  Result of_schema(const nlohmann::ordered_json& schema, bool after_thought);
-  Result of_json_object(bool after_thought);
+  /// Errors: those of grammar_of_schema. `start`: what comes before that.
+  Result of_schema(const nlohmann::ordered_json& schema, AnswerStart start);
+  Result of_json_object(AnswerStart start);
   Result of_tools(const ToolGrammarRequest& request);
 
  private:
   template <class Make>
   Result find_or_make(std::string key, Make&& make);
+  std::optional<int32_t> find_special(std::string_view text) const;
 
   text::Tokenizer tokenizer_;
   std::shared_ptr<const grammar::TokenTrie> vocabulary_;

@@ -24,11 +24,17 @@ std::string call_id() {
   return id;
 }
 
-/// Markers of thoughts and calls that are special tokens: they are not part of the text unless asked for.
-std::vector<int32_t> special_markers(const text::Tokenizer& tokenizer) {
+/// Markers of thoughts and calls that are special tokens: they are not part of the text unless asked for. Those of
+/// messages mean something else in other models.
+std::vector<int32_t> special_markers(const text::Tokenizer& tokenizer, bool harmony) {
   std::vector<int32_t> out;
-  for (const char* marker : {"<think>", "</think>", "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<|python_tag|>",
-                             "<|tool_call>", "<tool_call|>", "<|\"|>", "<|channel>", "<channel|>"}) {
+  std::vector<const char*> markers{"<think>",      "</think>",       "<tool_call>",  "</tool_call>",
+                                   "[TOOL_CALLS]", "<|python_tag|>", "<|tool_call>", "<tool_call|>",
+                                   "<|\"|>",       "<|channel>",     "<channel|>"};
+  if (harmony) {
+    markers = {"<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", "<|call|>", "<|return|>"};
+  }
+  for (const char* marker : markers) {
     const auto id = tokenizer.token_id(marker);
     if (id && tokenizer.is_special(*id)) out.push_back(*id);
   }
@@ -82,7 +88,7 @@ Expected<void> Generation::submit() {
   COHORT_ASSIGN(Plan plan, make_plan(request_, *ready_, random_number() >> 1));
   std::vector<SequenceRequest>& sequences = plan.sequences;
   const std::vector<int32_t> spoken =
-      plan.syntax.plain() ? std::vector<int32_t>() : special_markers(ready_->text.tokenizer);
+      plan.syntax.plain() ? std::vector<int32_t>() : special_markers(ready_->text.tokenizer, plan.syntax.harmony);
   std::vector<EventHandler> handlers;
   for (size_t i = 0; i < sequences.size(); ++i) {
     if (i % static_cast<size_t>(request_.choices) == 0)

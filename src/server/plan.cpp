@@ -100,6 +100,7 @@ Expected<MarkedText> render_messages(const TextModel& text, const nlohmann::orde
   nlohmann::ordered_json conversation = messages, functions = tools;
   marks.put_into(functions);
   marks.put_into_messages(conversation);
+  if (speaks_harmony(text.chat_template_source)) conversation = harmony_messages(conversation);
   if (native && !tools.empty()) options.tools = &functions;
   if (!native) conversation = generic_tool_messages(conversation, functions);
   const auto rendered = render_chat(*text.chat_template, conversation, options);
@@ -121,13 +122,15 @@ bool ends_in_thought(std::string_view prompt) {
 Expected<std::shared_ptr<const Constraint>> constraint_of(const GenerationRequest& request, const Ready& ready,
                                                           const AnswerSyntax& syntax) {
   Constraints& all = *ready.constraints;
-  const bool thought = syntax.begins_reasoning;
+  const AnswerStart start = syntax.harmony            ? AnswerStart::harmony
+                            : syntax.begins_reasoning ? AnswerStart::thought
+                                                      : AnswerStart::plain;
   const bool shaped = request.schema || request.json_object;
   const bool calls = request.tool_choice == ToolChoice::automatic && shaped;  // or an answer of the schema
   if (!request.grammar.empty()) return all.of_grammar(request.grammar);
   if (request.tool_choice != ToolChoice::required && !calls) {
-    if (request.schema) return all.of_schema(*request.schema, thought);
-    if (request.json_object) return all.of_json_object(thought);
+    if (request.schema) return all.of_schema(*request.schema, start);
+    if (request.json_object) return all.of_json_object(start);
     return std::shared_ptr<const Constraint>();
   }
   if (calls && syntax.tools == ToolFormat::llama) {
@@ -147,7 +150,7 @@ Expected<std::shared_ptr<const Constraint>> constraint_of(const GenerationReques
   }
   tools.format = syntax.tools;
   tools.several = request.parallel_tool_calls && request.forced_tool.empty();
-  tools.after_reasoning = thought;
+  tools.after_reasoning = start == AnswerStart::thought;
   return all.of_tools(tools);
 }
 
@@ -182,6 +185,7 @@ Expected<Plan> make_plan(const GenerationRequest& request, const Ready& ready, u
                   render_messages(ready.text, request.messages, tools ? request.tools : nlohmann::ordered_json::array(),
                                   request.add_generation_prompt, variables));
     const std::string_view source = ready.text.chat_template_source;
+    plan.syntax.harmony = speaks_harmony(source);
     plan.syntax.reasoning = reasons(source);
     if (thinks_in_channels(source)) {
       plan.syntax.thought = "<|channel>thought";

@@ -130,6 +130,7 @@ INSTANTIATE_TEST_SUITE_P(Determinism, Company,
                                            Case{"TinyQwen2", "tests/golden/gguf/qwen2-f32.gguf", "fast", 6},
                                            Case{"TinyLlama", "tests/golden/gguf/llama-f32.gguf", "fast", 6},
                                            Case{"TinyGemma", "tests/golden/gguf/gemma4-bf16.gguf", "fast", 12},
+                                           Case{"TinyGptOss", "tests/golden/gguf/gpt_oss-bf16.gguf", "fast", 12},
                                            Case{"Libris", "models/libris-q8_0.gguf", "fast", 16}),
                          [](const auto& info) { return info.param.name; });
 

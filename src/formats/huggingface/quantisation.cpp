@@ -181,6 +181,8 @@ std::string_view method_name(QuantMethod method) {
       return "AWQ";
     case QuantMethod::compressed_tensors:
       return "compressed-tensors";
+    case QuantMethod::mxfp4:
+      return "MXFP4";
     case QuantMethod::fp8:
       break;
   }
@@ -217,8 +219,14 @@ Expected<CheckpointQuantisation> read_quantisation(const json& config) {
   if (method == "awq") return read_awq(object);
   if (method == "compressed-tensors") return read_compressed(object, value);
   if (method == "fp8") return read_fp8(object, value);
+  if (method == "mxfp4") {
+    CheckpointQuantisation q;
+    q.method = QuantMethod::mxfp4;
+    q.rule = {4, 32, true};
+    return q;
+  }
   return fail(ErrorCode::unsupported,
-              "config.json: the quantisation '{}' is not known; mlx, gptq, awq, compressed-tensors and fp8 are",
+              "config.json: the quantisation '{}' is not known; mlx, gptq, awq, compressed-tensors, fp8 and mxfp4 are",
               method);
 }
 

@@ -1,5 +1,5 @@
-// What config.json says about the quantisation of a checkpoint: MLX ("quantization"), GPTQ, AWQ, compressed-tensors and
-// block-scaled FP8 ("quantization_config").
+// What config.json says about the quantisation of a checkpoint: MLX ("quantization"), GPTQ, AWQ, compressed-tensors,
+// block-scaled FP8 and the MXFP4 experts of gpt-oss ("quantization_config").
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace cohort::huggingface {
 
-enum class QuantMethod { none, mlx, gptq, awq, compressed_tensors, fp8 };
+enum class QuantMethod { none, mlx, gptq, awq, compressed_tensors, fp8, mxfp4 };
 std::string_view method_name(QuantMethod method);
 
 /// How the weights of one module are stored.

@@ -57,6 +57,7 @@ AttentionCall make_attention_call(const op::Attend& attend, const Batch& batch, 
           q,
           out,
           shared,
+          attend.sinks != nullptr ? attend.sinks->values.data() : nullptr,
           false};
 }
 

@@ -39,6 +39,7 @@ struct AttentionCall {
   const float* q;      // [rows, heads * head_dim]
   float* out;          // [rows, heads * head_dim]
   float* shared;       // [AttentionPlan::shared_floats()]
+  const float* sinks;  // [heads] or null
   /// What small jobs prefetch: all of the next job, else their own next page. It pays where jobs are many, because
   /// nobody fetches those of a thread's first one.
   bool far_ahead = false;

@@ -129,9 +129,10 @@ struct AttentionBlocks {
     size_t page_offset(int64_t position) const {
       return static_cast<size_t>(sequence.pages.data()[position / kPagePositions]) * call.page_stride;
     }
+    int64_t head(int64_t query) const { return job.kv_head * group + query % group; }
     int64_t out_offset(int64_t query) const {
       const int64_t row = sequence.first_row + job.first_row + query / group;
-      return (row * call.attend.heads + job.kv_head * group + query % group) * head_dim;
+      return (row * call.attend.heads + head(query)) * head_dim;
     }
   };
 };

@@ -311,6 +311,8 @@ struct Attention : AttentionTile<Ops> {
       for (int64_t s = 0; s < count; s += kLanes) {
         highest = Ops::max_number(Ops::load_part(w + s, part(count - s), kLowest), highest);
       }
+      const float* sink = block.call.sinks == nullptr ? nullptr : block.call.sinks + block.head(i);
+      if (sink != nullptr) highest = Ops::max_number(Ops::set(*sink), highest);
       const F m = Ops::set(Ops::max16(highest));
       for (int64_t s = 0; s < count; s += kLanes) {
         const int n = part(count - s);
@@ -318,6 +320,11 @@ struct Attention : AttentionTile<Ops> {
       }
       float sum = w[0] * l[0];
       for (int64_t s = 1; s < count; ++s) sum = __builtin_fmaf(w[s], l[s], sum);
+      if (sink != nullptr) {
+        float e = 0.0F;
+        Ops::store_part(&e, numerics::exp<Ops>(Ops::sub(Ops::set(*sink), m)), 1);
+        sum += e;
+      }
       const F inverse = Ops::set(1.0F / sum);
       const int64_t stride = block.queries * block.width;
       const float* o = partials + layout.outputs() + first * stride + i * block.width;

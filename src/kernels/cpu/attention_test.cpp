@@ -202,6 +202,22 @@ TEST(attention, windows) {
   check({shape(1, 1, 16, 40), {{0, 400}}});
 }
 
+TEST(attention, sinks) {
+  for (Values values : test::kAllValues) {
+    const VectorWeight sinks{"sinks", test::values(values, 24, 9)};
+    const auto with = [&](op::Attend attend) {
+      attend.sinks = &sinks;
+      return attend;
+    };
+    for (TensorType type : {TensorType::f32, TensorType::f16, TensorType::bf16, TensorType::q8_0}) {
+      check({with(shape(8, 2, 64)), {{300, 1}, {12, 7}, {0, 1}}, type, values});
+      check({with(shape(8, 1, 64, 128)), {{250, 20}, {1000, 1}, {127, 2}}, type, values});
+    }
+    check({with(shape(24, 3, 24)), {{600, 1}, {0, 300}}, TensorType::f16, values});
+    check({with(shape(6, 6, 40, 5)), {{3, 40}, {90, 12, 0, true}}, TensorType::f16, values});
+  }
+}
+
 TEST(attention, canvases_beside_causal_rows) {
   for (int32_t window : {0, 1, 2, 17, 64, 100, 300}) {
     check({shape(2, 1, 16, window), {{250, 30, 0, true}, {0, 4}, {0, 12, 0, true}, {511, 2}, {700, 64, 0, true}}});

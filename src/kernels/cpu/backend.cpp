@@ -53,8 +53,13 @@ class Executor final : public CpuBackend {
     for (const Stage& stage : plan_.stages) {
       if (stage.kind != Stage::Kind::experts) continue;
       const auto& action = std::get<op::Experts>(stage.op->action);
-      const ExpertMatrices matrices = {&weights_.matrix(action.gate), &weights_.matrix(action.up),
-                                       &weights_.matrix(action.down), action.activation};
+      const ExpertMatrices matrices = {&weights_.matrix(action.gate),
+                                       &weights_.matrix(action.up),
+                                       &weights_.matrix(action.down),
+                                       action.activation,
+                                       action.gate_bias,
+                                       action.up_bias,
+                                       action.down_bias};
       if (matrices.down->quantised && action.gate->rows % kBlockValues != 0) {
         return fail(ErrorCode::corrupt, "{}: experts are {} wide; a quantised {} needs a multiple of {}",
                     stage.op->name, action.gate->rows, action.down->name, kBlockValues);

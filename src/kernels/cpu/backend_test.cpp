@@ -166,6 +166,70 @@ TEST(CpuBackend, OtherFamiliesEqualTheReference) {
   expect_same(reference_of((*model)->program, kSteps), {.threads = 2}, "mixtral");
 }
 
+/// Windows on every other layer, sinks, biases of everything, clamped gates, YaRN.
+TEST(CpuBackend, GptOssEqualsTheReference) {
+  auto config = moe_config("gpt-oss", 8, 3);
+  config.sliding.layers = {true, false};
+  config.sliding.window = 8;
+  config.rope_scaling = {RopeScaling::Kind::yarn, 8, 64, 1, 4, 32, 1, 1.2, false};
+  const std::vector<std::pair<TensorType, TensorType>> types = {{TensorType::mxfp4, TensorType::q8_0},
+                                                                {TensorType::mxfp4, TensorType::bf16},
+                                                                {TensorType::bf16, TensorType::bf16},
+                                                                {TensorType::q4_k, TensorType::q6_k}};
+  for (const auto& [experts, others] : types) {
+    auto model = testing::random_model(config, [&](const std::string& name) {
+      if (name.find("ffn_gate_inp") != std::string::npos) return TensorType::f32;
+      return name.find("_exps") != std::string::npos ? experts : others;
+    });
+    ASSERT_TRUE(model) << model.error().message;
+    const Reference expected = reference_of((*model)->program, kSteps);
+    for (Isa isa : available_isas()) {
+      for (int threads : {1, 3})
+        expect_same(expected, {.isa = isa, .threads = threads}, std::string(type_info(experts).name));
+    }
+  }
+}
+
+/// Each of what the family adds changes the logits, so the equality above compares something.
+TEST(CpuBackend, SinksWindowsAndBiasesCount) {
+  const auto logits = [](const Program& program) { return reference_of(program, {{{20}, false}}).logits.front(); };
+  auto config = moe_config("gpt-oss", 4, 2);
+  config.sliding.layers = {true, false};
+  config.sliding.window = 8;
+  auto model = testing::random_model(config, [](const std::string&) { return TensorType::f32; });
+  ASSERT_TRUE(model) << model.error().message;
+  const auto all = logits((*model)->program);
+  const auto without = [&](const auto& change) {
+    Program program = (*model)->program;
+    for (Op& op : program.ops) change(op);
+    return logits(program);
+  };
+  const auto attend = [](Op& op) { return std::get_if<op::Attend>(&op.action); };
+  const auto experts = [](Op& op) { return std::get_if<op::Experts>(&op.action); };
+  EXPECT_NE(all, without([&](Op& op) {
+              if (auto* a = attend(op)) a->sinks = nullptr;
+            }));
+  EXPECT_NE(all, without([&](Op& op) {
+              if (auto* a = attend(op)) a->window = 0;
+            }));
+  EXPECT_NE(all, without([&](Op& op) {
+              if (auto* r = std::get_if<op::Route>(&op.action)) r->bias = nullptr;
+            }));
+  EXPECT_NE(all, without([&](Op& op) {
+              if (auto* e = experts(op)) e->gate_bias = nullptr;
+            }));
+  EXPECT_NE(all, without([&](Op& op) {
+              if (auto* e = experts(op)) e->up_bias = nullptr;
+            }));
+  EXPECT_NE(all, without([&](Op& op) {
+              if (auto* e = experts(op)) e->down_bias = nullptr;
+            }));
+  EXPECT_NE(all, without([&](Op& op) {
+              if (auto* e = experts(op)) e->activation = Activation::silu;
+            }));
+  EXPECT_EQ(all, without([](Op&) {}));
+}
+
 TEST(CpuBackend, RoutingExtremesEqualTheReference) {
   struct Case {
     int32_t experts, top_k;

@@ -37,7 +37,7 @@ struct ElementwiseKernels {
   void (*multiply)(const float* x, const float* factors, int64_t count, float* y);
   /// y = cap * tanh(x / cap).
   void (*softcap)(const float* x, float cap, int64_t count, float* y);
-  /// y = act(gate) * up.
+  /// y = act(gate) * up, or clamped_swiglu.
   void (*gate)(Activation activation, const float* gate, const float* up, int64_t count, float* y);
   /// Softmax over x in place.
   void (*softmax)(float* x, int64_t count);

@@ -129,7 +129,10 @@ struct Elementwise {
     each(count, y, [&](int64_t i, int n) { return Ops::mul(c, numerics::tanh<Ops>(Ops::div(load(x + i, n), c))); });
   }
   static void gate(Activation activation, const float* gate, const float* up, int64_t count, float* y) {
-    if (activation == Activation::silu) {
+    if (activation == Activation::clamped_swiglu) {
+      each(count, y,
+           [&](int64_t i, int n) { return numerics::clamped_swiglu<Ops>(load(gate + i, n), load(up + i, n)); });
+    } else if (activation == Activation::silu) {
       each(count, y,
            [&](int64_t i, int n) { return Ops::mul(numerics::silu<Ops>(load(gate + i, n)), load(up + i, n)); });
     } else {

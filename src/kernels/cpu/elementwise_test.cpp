@@ -139,6 +139,8 @@ TEST_P(Elementwise, one_value_at_a_time) {
           [&](float* y) { kernels.gate(Activation::silu, a.data(), b.data(), n, y); });
     check([&](size_t i) { return numerics::gelu_tanh(a[i]) * b[i]; },
           [&](float* y) { kernels.gate(Activation::gelu_tanh, a.data(), b.data(), n, y); });
+    check([&](size_t i) { return numerics::clamped_swiglu(a[i], b[i]); },
+          [&](float* y) { kernels.gate(Activation::clamped_swiglu, a.data(), b.data(), n, y); });
   });
 }
 
@@ -162,6 +164,12 @@ TEST_P(Elementwise, functions_over_all_floats) {
   EXPECT_TRUE(same(y, expected));
   kernels.gate(Activation::gelu_tanh, x.data(), ones.data(), n, y.data());
   for (size_t i = 0; i < x.size(); ++i) expected[i] = numerics::gelu_tanh(x[i]);
+  EXPECT_TRUE(same(y, expected));
+  kernels.gate(Activation::clamped_swiglu, x.data(), ones.data(), n, y.data());
+  for (size_t i = 0; i < x.size(); ++i) expected[i] = numerics::clamped_swiglu(x[i], 1.0F);
+  EXPECT_TRUE(same(y, expected));
+  kernels.gate(Activation::clamped_swiglu, ones.data(), x.data(), n, y.data());
+  for (size_t i = 0; i < x.size(); ++i) expected[i] = numerics::clamped_swiglu(1.0F, x[i]);
   EXPECT_TRUE(same(y, expected));
   kernels.softcap(x.data(), 1.0F, n, y.data());
   for (size_t i = 0; i < x.size(); ++i) expected[i] = numerics::tanh(x[i]);

@@ -178,6 +178,13 @@ size_t ExpertPass::gate_up_steps(Scratch& scratch, int64_t block, const JobStart
   return count;
 }
 
+void ExpertPass::add_bias(const VectorWeight* biases, const Matrix& matrix, int32_t expert, int64_t first,
+                          int64_t count, int32_t rows, float* out, int64_t stride) const {
+  const float* bias = bias_of(biases, expert, matrix.source->rows);
+  if (bias == nullptr) return;
+  for (int32_t r = 0; r < rows; ++r) elementwise_.add(out + r * stride, bias + first, count, out + r * stride);
+}
+
 void ExpertPass::gate_up(int64_t job, int thread) {
   Scratch& scratch = *scratch_[static_cast<size_t>(thread)];
   const auto& [group_index, first_block, last_block] = gate_up_list_[static_cast<size_t>(job)];
@@ -204,6 +211,9 @@ void ExpertPass::gate_up(int64_t job, int thread) {
         multiply_tile(linear_, *matrix, group.expert, tile, x, out, kBlockValues,
                       upcoming(next, later, matrix->tile_bytes, first, x.rows, group.count));
       }
+      add_bias(m.gate_bias, *m.gate, group.expert, block * kBlockValues, width, x.rows, scratch.gate.data(),
+               kBlockValues);
+      add_bias(m.up_bias, *m.up, group.expert, block * kBlockValues, width, x.rows, scratch.up.data(), kBlockValues);
       if (m.down->quantised) {
         // h of a quantised down is a multiple of 32 wide, so the rows are whole blocks and lie without gaps.
         elementwise_.gate(m.activation, scratch.gate.data(), scratch.up.data(), x.rows * kBlockValues,
@@ -243,7 +253,9 @@ void ExpertPass::down(int64_t job, int thread) {
   const Matrix& matrix = *call_.matrices->down;
   const auto groups = call_.groups->groups();
   const auto [first_tile, last_tile] = down_list_[static_cast<size_t>(job)];
-  const int64_t width = partial_width_;
+  const int64_t width = partial_width_, outputs = matrix.source->rows;
+  const int64_t first_output = first_tile * matrix.tile_outputs;
+  const int64_t count = std::min(last_tile * matrix.tile_outputs, outputs) - first_output;
   const auto following = static_cast<size_t>(job + threads_);
   for (size_t g = 0; g < groups.size(); ++g) {
     const RouteGroups::Group& group = groups[g];
@@ -270,11 +282,10 @@ void ExpertPass::down(int64_t job, int thread) {
             scratch.partials.data() + (group.first + first) * width + (tile - first_tile) * matrix.tile_outputs, width,
             upcoming(next, later, matrix.tile_bytes, first, h.rows, group.count));
       }
+      add_bias(call_.matrices->down_bias, matrix, group.expert, first_output, count, h.rows,
+               scratch.partials.data() + (group.first + first) * width, width);
     }
   }
-  const int64_t outputs = matrix.source->rows;
-  const int64_t first_output = first_tile * matrix.tile_outputs;
-  const int64_t count = std::min(last_tile * matrix.tile_outputs, outputs) - first_output;
   const int32_t top_k = call_.groups->top_k();
   for (int64_t row = 0; row < call_.rows; ++row) {
     linear_.combine({scratch.partials.data(), call_.groups->place().data() + row * top_k, call_.weights + row * top_k,

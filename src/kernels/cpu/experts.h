@@ -23,6 +23,9 @@ struct ExpertMatrices {
   const Matrix* up;
   const Matrix* down;
   Activation activation;
+  const VectorWeight* gate_bias = nullptr;  // as in op::Experts
+  const VectorWeight* up_bias = nullptr;
+  const VectorWeight* down_bias = nullptr;
 };
 
 /// The rows that enter, and where their sums go.
@@ -91,6 +94,9 @@ class ExpertPass {
   };
   /// At most two matrices of 32 outputs in tiles of 4.
   static constexpr size_t kMaxSteps = 16;
+  /// bias of values [first, first + count) of an expert's outputs, added to rows [rows][stride].
+  void add_bias(const VectorWeight* biases, const Matrix& matrix, int32_t expert, int64_t first, int64_t count,
+                int32_t rows, float* out, int64_t stride) const;
   size_t gate_up_steps(Scratch& scratch, int64_t block, const JobStart& next, TileStep* steps) const;
   void take_group(Scratch& scratch, int32_t group_index);
   /// The input of the route at a place of the sorted order.

@@ -36,6 +36,10 @@ Expected<std::unique_ptr<HostExperts>> HostExperts::create(const std::vector<Lay
   std::unique_ptr<HostExperts> made(new HostExperts(options));
   size_t wanted = 0;
   for (const Layer& layer : layers) {
+    if (layer.experts->gate_bias != nullptr) {
+      return fail(ErrorCode::unsupported, "{}: experts with biases cannot lie in two places",
+                  layer.experts->gate->name);
+    }
     auto& place = made->place_.emplace_back(static_cast<size_t>(layer.experts->gate->experts), -1);
     for (size_t i = 0; i < layer.here.size(); ++i) place[static_cast<size_t>(layer.here[i])] = static_cast<int32_t>(i);
     if (layer.here.empty()) continue;

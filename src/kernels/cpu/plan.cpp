@@ -138,7 +138,7 @@ class Compiler {
   void place(const op::Route& route, const Op& op) {
     const ValueId logits = add_value(static_cast<int32_t>(route.router->rows), Extent::rows, ValueKind::floats);
     value(logits).extent = value(op.output).extent;
-    place_linear(weights_.matrix(route.router), nullptr, op.inputs[0], logits, op);
+    place_linear(weights_.matrix(route.router), route.bias, op.inputs[0], logits, op);
     const int32_t at = row_stage(value(op.output).extent, life(logits).made + 1);
     plan_.stages[static_cast<size_t>(at)].rows.push_back({RowItem::Kind::choose, &op, logits, op.output});
     read(logits, at);

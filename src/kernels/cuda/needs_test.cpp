@@ -60,5 +60,28 @@ TEST(cuda_needs, longer_steps_need_more) {
   EXPECT_GT(longer->fixed, brief->fixed + 256 * kHidden * sizeof(float));
 }
 
+TEST(cuda_needs, what_no_kernel_computes_is_declined_by_name) {
+  ModelConfig c;
+  c.architecture = "gpt-oss";
+  c.layers = 2;
+  c.hidden = c.expert_inner = 64;
+  c.heads = c.kv_heads = 1;
+  c.head_dim = c.rotary_dims = 64;
+  c.vocabulary = kVocabulary;
+  c.context = 64;
+  c.experts = 4;
+  c.top_k = 2;
+  c.sliding.layers = {true, false};
+  c.sliding.window = 8;
+  const auto random = testing::random_model(c, [](const std::string&) { return TensorType::bf16; });
+  ASSERT_TRUE(random) << random.error().message;
+  const auto needs = cuda_memory_needs((*random)->program, 256);
+  ASSERT_FALSE(needs);
+  if (needs.error().message.find("built without CUDA") != std::string::npos) GTEST_SKIP();
+  EXPECT_EQ(needs.error().code, ErrorCode::unsupported);
+  EXPECT_NE(needs.error().message.find("attention sinks"), std::string::npos) << needs.error().message;
+  EXPECT_NE(needs.error().message.find("--device cpu"), std::string::npos) << needs.error().message;
+}
+
 }  // namespace
 }  // namespace cohort

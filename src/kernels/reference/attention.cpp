@@ -85,7 +85,8 @@ Split attend_split(const HeadCache& head, const float* q, int32_t begin, int32_t
   return split;
 }
 
-void attend_row(const HeadCache& head, const float* q, VisiblePositions visible, float* out) {
+/// `sink`: a score without a value, or null.
+void attend_row(const HeadCache& head, const float* q, VisiblePositions visible, const float* sink, float* out) {
   const auto [begin, end] = visible;
   std::vector<Split> splits;
   for (int32_t start = begin / kSplitPositions * kSplitPositions; start < end; start += kSplitPositions) {
@@ -93,6 +94,7 @@ void attend_row(const HeadCache& head, const float* q, VisiblePositions visible,
   }
   float maximum = -std::numeric_limits<float>::infinity();
   for (const Split& split : splits) maximum = std::max(maximum, split.maximum);
+  if (sink != nullptr) maximum = std::max(maximum, *sink);
   const auto dims = static_cast<size_t>(head.attend.head_dim);
   float sum = 0.0F;
   for (size_t i = 0; i < splits.size(); ++i) {
@@ -102,6 +104,7 @@ void attend_row(const HeadCache& head, const float* q, VisiblePositions visible,
       out[d] = i == 0 ? w * splits[i].output[d] : std::fma(w, splits[i].output[d], out[d]);
     }
   }
+  if (sink != nullptr) sum += numerics::exp(*sink - maximum);
   const float inverse = 1.0F / sum;
   for (size_t d = 0; d < dims; ++d) out[d] *= inverse;
 }
@@ -189,7 +192,8 @@ void attend(const op::Attend& attend, const Batch& batch, const float* q, KvCach
       for (int64_t h = 0; h < attend.heads; ++h) {
         const HeadCache head{cache, attend, sequence, h / group};
         const int64_t at = ((int64_t{sequence.first_row} + i) * attend.heads + h) * attend.head_dim;
-        attend_row(head, q + at, visible_positions(sequence, i, attend.window), out + at);
+        const float* sink = attend.sinks != nullptr ? &attend.sinks->values[static_cast<size_t>(h)] : nullptr;
+        attend_row(head, q + at, visible_positions(sequence, i, attend.window), sink, out + at);
       }
     }
   }

@@ -28,7 +28,7 @@ double textbook(const Case& c, const std::vector<float>& q, const std::vector<fl
                 int32_t row, int32_t head, int32_t dim) {
   const int32_t kv_width = c.attend.kv_heads * c.attend.head_dim;
   const int32_t kv = head / (c.attend.heads / c.attend.kv_heads) * c.attend.head_dim;
-  double sum = 0, out = 0;
+  double sum = c.attend.sinks != nullptr ? std::exp(double{c.attend.sinks->values[index(head)]}) : 0, out = 0;
   for (int32_t j = 0; j <= row; ++j) {
     if (c.attend.window > 0 && row - j >= c.attend.window) continue;
     double score = 0;
@@ -44,7 +44,9 @@ double textbook(const Case& c, const std::vector<float>& q, const std::vector<fl
 }
 
 TEST(reference_attention, is_the_textbook_up_to_rounding) {
-  for (const Case& c : {Case{{0, 4, 2, 24, 0.2F, 0}, 530}, Case{{0, 3, 1, 16, 0.25F, 0}, 40},
+  const VectorWeight sinks{"sinks", {-2.0F, 0.5F, 3.0F, 6.0F}};
+  for (const Case& c : {Case{{0, 4, 2, 24, 0.2F, 0, &sinks}, 530}, Case{{0, 2, 1, 16, 0.3F, 100, &sinks}, 400},
+                        Case{{0, 4, 2, 24, 0.2F, 0}, 530}, Case{{0, 3, 1, 16, 0.25F, 0}, 40},
                         Case{{0, 2, 2, 32, 0.3F, 100}, 400}, Case{{0, 1, 1, 16, 0.3F, 1}, 300}}) {
     const auto rows = static_cast<size_t>(c.positions);
     const auto width = index(c.attend.heads * c.attend.head_dim);

@@ -123,8 +123,8 @@ class ReferenceBackend final : public Backend {
   void run_op(const op::Linear& linear, const Op& op, const Batch&, int64_t rows) {
     show(*linear.weight, op.inputs[0], rows);
     team_.run(rows, [&](int64_t r, int) {
-      reference::linear_row(*linear.weight, 0, linear.bias, options_.activations, row_of(op.inputs[0], r),
-                            row_of(op.output, r));
+      reference::linear_row(*linear.weight, 0, bias_of(linear.bias, 0, 0), options_.activations,
+                            row_of(op.inputs[0], r), row_of(op.output, r));
     });
   }
 
@@ -159,7 +159,7 @@ class ReferenceBackend final : public Backend {
         options_.activations == ActivationMode::int8_all ? ActivationMode::canonical : options_.activations;
     team_.run(rows, [&](int64_t r, int) {
       std::vector<float> logits(static_cast<size_t>(route.router->rows));
-      reference::linear_row(*route.router, 0, nullptr, mode, row_of(op.inputs[0], r), logits.data());
+      reference::linear_row(*route.router, 0, bias_of(route.bias, 0, 0), mode, row_of(op.inputs[0], r), logits.data());
       routes(op.output)[static_cast<size_t>(r)] = reference::route_row(route, logits);
     });
   }

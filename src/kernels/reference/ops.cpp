@@ -60,7 +60,7 @@ std::vector<float> round_trip(const float* x, int64_t count) {
 
 }  // namespace
 
-void linear_row(const Weight& weight, int64_t expert, const VectorWeight* bias, ActivationMode mode, const float* x,
+void linear_row(const Weight& weight, int64_t expert, const float* bias, ActivationMode mode, const float* x,
                 float* y) {
   const std::byte* data = weight.slices[static_cast<size_t>(expert)];
   const size_t stride = row_bytes(weight.type, weight.cols);
@@ -84,7 +84,7 @@ void linear_row(const Weight& weight, int64_t expert, const VectorWeight* bias, 
     }
   }
   if (bias != nullptr) {
-    for (int64_t r = 0; r < weight.rows; ++r) y[r] += bias->values[static_cast<size_t>(r)];
+    for (int64_t r = 0; r < weight.rows; ++r) y[r] += bias[r];
   }
 }
 
@@ -122,11 +122,12 @@ void experts_row(const op::Experts& experts, std::span<const RouteSlot> slots, A
   std::vector<float> gate(inner), up(inner), out(static_cast<size_t>(experts.down->rows));
   for (size_t s = 0; s < slots.size(); ++s) {
     const int64_t expert = slots[s].expert;
-    linear_row(*experts.gate, expert, nullptr, mode, x, gate.data());
-    linear_row(*experts.up, expert, nullptr, mode, x, up.data());
+    linear_row(*experts.gate, expert, bias_of(experts.gate_bias, expert, experts.gate->rows), mode, x, gate.data());
+    linear_row(*experts.up, expert, bias_of(experts.up_bias, expert, experts.up->rows), mode, x, up.data());
     gate_row(experts.activation, gate.data(), up.data(), experts.gate->rows, gate.data());
     if (hidden) hidden(expert, gate.data());
-    linear_row(*experts.down, expert, nullptr, mode, gate.data(), out.data());
+    linear_row(*experts.down, expert, bias_of(experts.down_bias, expert, experts.down->rows), mode, gate.data(),
+               out.data());
     for (size_t i = 0; i < out.size(); ++i)
       y[i] = s == 0 ? slots[s].weight * out[i] : std::fma(slots[s].weight, out[i], y[i]);
   }
@@ -145,6 +146,10 @@ void mix_row(const op::Mix& mix, const Mixture& mixture, float* y) {
 }
 
 void gate_row(Activation activation, const float* gate, const float* up, int64_t count, float* y) {
+  if (activation == Activation::clamped_swiglu) {
+    for (int64_t i = 0; i < count; ++i) y[i] = numerics::clamped_swiglu(gate[i], up[i]);
+    return;
+  }
   for (int64_t i = 0; i < count; ++i) {
     const float a = activation == Activation::silu ? numerics::silu(gate[i]) : numerics::gelu_tanh(gate[i]);
     y[i] = a * up[i];

@@ -18,9 +18,9 @@ struct RouteSlot {
   float weight;
 };
 
-/// y[rows] = W x for slice `expert` of the weight (rules 2-4); `mode` selects the validation variants.
-void linear_row(const Weight& weight, int64_t expert, const VectorWeight* bias, ActivationMode mode, const float* x,
-                float* y);
+/// y[rows] = W x + bias (null: none) for slice `expert` of the weight (rules 2-4); `mode` selects the validation
+/// variants.
+void linear_row(const Weight& weight, int64_t expert, const float* bias, ActivationMode mode, const float* x, float* y);
 
 /// Softmax over logits, the top k in descending order (ties to the lower index), optional renormalisation and
 /// per-expert scale. NaN logits are never preferred over numbers; the expert index is always valid.
@@ -35,7 +35,7 @@ void experts_row(const op::Experts& experts, std::span<const RouteSlot> slots, A
 /// What a row of a canvas was thought to hold (rule 10): y[cols of the table].
 void mix_row(const op::Mix& mix, const Mixture& mixture, float* y);
 
-/// act(gate) * up.
+/// act(gate) * up, or clamped_swiglu.
 void gate_row(Activation activation, const float* gate, const float* up, int64_t count, float* y);
 
 /// Rotates `heads` heads in place.

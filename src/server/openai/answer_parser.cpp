@@ -137,6 +137,7 @@ std::string CallScanner::take_arguments() {
 }
 
 AnswerParser::AnswerParser(AnswerSyntax syntax) : syntax_(std::move(syntax)) {
+  if (syntax_.harmony) harmony_.emplace(syntax_.tools != ToolFormat::none);
   if (syntax_.begins_reasoning) {
     state_ = State::reasoning;
     trim_ = true;
@@ -171,6 +172,7 @@ void AnswerParser::skip_space() {
 }
 
 std::vector<AnswerPart> AnswerParser::push(std::string_view text) {
+  if (harmony_) return harmony_->push(text);
   held_ += text;
   while (!held_.empty() && step()) {
   }
@@ -214,6 +216,7 @@ void AnswerParser::drop_unfinished() {
 }
 
 std::vector<AnswerPart> AnswerParser::finish(bool cut) {
+  if (harmony_) return harmony_->finish(cut);
   if (cut) drop_unfinished();
   if (state_ == State::call) {
     if (announced_) {

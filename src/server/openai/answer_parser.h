@@ -4,11 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "server/openai/answer_part.h"
 #include "server/openai/gemma_call.h"
+#include "server/openai/harmony.h"
 
 namespace cohort::server {
 
@@ -19,7 +22,8 @@ enum class ToolFormat {
             // for
   mistral,  // [TOOL_CALLS][{"name": ..., "arguments": {...}}, ...]
   llama,    // {"name": ..., "parameters": {...}}, perhaps after <|python_tag|>
-  gemma     // <|tool_call>call:name{key:<|"|>text<|"|>, ...}<tool_call|>
+  gemma,    // <|tool_call>call:name{key:<|"|>text<|"|>, ...}<tool_call|>
+  harmony   // <|channel|>commentary to=functions.name <|constrain|>json<|message|>{...}: gpt-oss
 };
 
 struct AnswerSyntax {
@@ -28,15 +32,9 @@ struct AnswerSyntax {
   ToolFormat tools = ToolFormat::none;
   std::vector<std::string> tool_names;
   std::string_view thought = "<think>", thought_end = "</think>";
+  bool harmony = false;  // messages with channels; the rest but `tools` is then of no account
 
-  bool plain() const { return !reasoning && tools == ToolFormat::none; }
-};
-
-struct AnswerPart {
-  enum class Kind { content, reasoning, call, arguments };
-  Kind kind = Kind::content;
-  std::string text;  // of a call: its name
-  size_t call = 0;   // which one
+  bool plain() const { return !reasoning && !harmony && tools == ToolFormat::none; }
 };
 
 /// One call's JSON object, byte by byte.
@@ -70,7 +68,7 @@ class AnswerParser {
   /// used up); what then is the beginning of a marker or of a call without a name yet is dropped: it was becoming a
   /// call, and no reader of the content should find pieces of it.
   std::vector<AnswerPart> finish(bool cut);
-  size_t calls() const { return calls_; }
+  size_t calls() const { return harmony_ ? harmony_->calls() : calls_; }
 
  private:
   enum class State { start, reasoning, content, call, after_call };
@@ -90,6 +88,7 @@ class AnswerParser {
   std::string_view opener() const;
 
   AnswerSyntax syntax_;
+  std::optional<HarmonyParser> harmony_;  // reads everything, if it is there
   State state_ = State::start;
   std::string held_;    // not decided yet
   std::string opener_;  // what the call began with

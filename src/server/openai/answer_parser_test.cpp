@@ -65,6 +65,9 @@ const AnswerSyntax kThoughtOnly{true, false, ToolFormat::none, {}};
 const AnswerSyntax kMistral{false, false, ToolFormat::mistral, {"f", "g"}};
 const AnswerSyntax kLlama{false, false, ToolFormat::llama, {"f", "g"}};
 
+const AnswerSyntax kHarmony{true, false, ToolFormat::harmony, {"f", "g"}, "", "", true};
+const AnswerSyntax kHarmonyWithoutTools{true, false, ToolFormat::none, {}, "", "", true};
+
 struct Case {
   const AnswerSyntax* syntax;
   const char *text, *parts;
@@ -98,6 +101,26 @@ const Case kCases[] = {
     {&kLlama, "{\"title\": 5}", "{\"title\": 5}"},
     {&kLlama, "{ not JSON", "{ not JSON"},
     {&kLlama, "Hi {\"name\": \"f\"}", "Hi {\"name\": \"f\"}"},
+    {&kHarmony, "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Yes", "{hm}Yes"},
+    {&kHarmony, "<|channel|>final<|message|>Yes<|return|>", "Yes"},
+    {&kHarmony, " to=functions.f<|channel|>commentary json<|message|>{\"a\": 1}", "0:f({\"a\": 1})"},
+    {&kHarmony,
+     "<|channel|>analysis<|message|>so<|end|><|start|>assistant<|channel|>commentary to=functions.g "
+     "<|constrain|>json<|message|><|call|>",
+     "{so}0:g({})"},
+    {&kHarmony, "<|channel|>commentary<|message|>Look.<|end|><|start|>assistant<|channel|>final<|message|>Here.",
+     "Look.\n\nHere."},
+    {&kHarmony,
+     "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>b<|start|>assistant"
+     "<|channel|>final<|message|>c",
+     "{a\n\nb}c"},
+    {&kHarmony, "Hello <|channel|>", "Hello <|channel|>"},
+    {&kHarmony, "{\"a\": 1}", "{\"a\": 1}"},
+    {&kHarmony, "<|channel|>final", "<|channel|>final"},
+    {&kHarmony, "<|channel|>final<|message|>a <|en b <|e", "a <|en b <|e"},
+    {&kHarmonyWithoutTools, "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": 1}",
+     "{\"a\": 1}"},
+    {&kHarmonyWithoutTools, "<|channel|>analysis<|message|>hm", "{hm}"},
 };
 
 TEST(AnswerParser, FindsThoughtsCallsAndContent) {
@@ -129,6 +152,11 @@ TEST(AnswerParser, WhatWasBecomingACallWhenTheTokensWereUsedUpIsNoContent) {
       {&kLlama, "{\"title\": [1, 2", "{\"title\": [1, 2"},
       {&kLlama, "Hi <|python", "Hi <|python"},
       {&gemma, "Yes <|tool_ca", "Yes"},
+      {&kHarmony, "<|chan", ""},
+      {&kHarmony, "<|channel|>fin", ""},
+      {&kHarmony, "<|channel|>final<|message|>Yes<|en", "Yes"},
+      {&kHarmony, "<|channel|>analysis<|message|>x<|end|><|start|>assis", "{x}"},
+      {&kHarmony, " to=functions.f<|channel|>commentary json<|message|>{\"a\": ", "0:f({\"a\": )"},
       {&gemma, "<|tool_call>call:", ""},
       {&gemma, "<|tool_call>call:f{}<tool", "0:f({})"},
   };

@@ -32,21 +32,28 @@ ordered_json arguments_schema(const ordered_json& function) {
   return schema;
 }
 
-/// {"name": "f", "arguments": {...}} for any of the tools.
-Expected<Grammar::Id> any_call(Grammar& g, const ToolGrammarRequest& request) {
+/// The functions that may be called: what `written` makes of the number of each, its name and its arguments.
+template <class Written>
+Expected<Grammar::Id> any_function(Grammar& g, const ToolGrammarRequest& request, Written written) {
   std::vector<Grammar::Id> calls;
   for (size_t i = 0; i < request.tools.size(); ++i) {
     const ordered_json& function = request.tools[i].at("function");
-    const std::string begin = fmt::format("{{\"name\": {}, \"{}\": ", ordered_json(function.at("name")).dump(),
-                                          arguments_key(request.format));
-    const ordered_json parameters = arguments_schema(function);
     COHORT_ASSIGN(const Grammar::Id body,
-                  grammar::add_schema(g, parameters, fmt::format("tools[{}].function.parameters", i)));
+                  grammar::add_schema(g, arguments_schema(function), fmt::format("tools[{}].function.parameters", i)));
     const Grammar::Rule rule = g.add_rule(fmt::format("arguments {}", i));
     g.define(rule, body);
-    calls.push_back(g.sequence({g.literal(begin), g.rule(rule), g.literal("}")}));
+    calls.push_back(written(function.at("name").get<std::string>(), g.rule(rule)));
   }
   return g.choice(std::move(calls));
+}
+
+/// {"name": "f", "arguments": {...}} for any of the tools.
+Expected<Grammar::Id> any_call(Grammar& g, const ToolGrammarRequest& request) {
+  return any_function(g, request, [&](const std::string& name, Grammar::Id arguments) {
+    const std::string begin =
+        fmt::format("{{\"name\": {}, \"{}\": ", ordered_json(name).dump(), arguments_key(request.format));
+    return g.sequence({g.literal(begin), arguments, g.literal("}")});
+  });
 }
 
 std::string call_text(const ordered_json& call) {
@@ -76,6 +83,7 @@ Grammar::Id tool_marker(Grammar& g, std::string_view text, const grammar::FindTo
 
 TemplateTools tools_of_template(std::string_view source) {
   if (!has(source, "tools")) return {ToolFormat::hermes, false};
+  if (speaks_harmony(source)) return {ToolFormat::harmony, true};
   if (has(source, "<|tool_call>call:")) return {ToolFormat::gemma, true};
   if (has(source, "[TOOL_CALLS]") && !has(source, "[ARGS]")) return {ToolFormat::mistral, true};
   if (has(source, "<tool_call>") && !has(source, "<function=") && !has(source, "<arg_key>"))
@@ -124,6 +132,9 @@ ordered_json generic_tool_messages(const ordered_json& messages, const ordered_j
   return out;
 }
 
+namespace {
+
+/// The grammar's texts after the rest of a thought: any text without </think>, </think>, and white space.
 void put_after_reasoning(Grammar& g) {
   // The automaton that looks for </think>: what has been read of it is the state.
   constexpr std::string_view kEnd = "</think>";
@@ -145,11 +156,15 @@ void put_after_reasoning(Grammar& g) {
   g.root = root;
 }
 
-namespace {
-
 /// The calls of a format as an expression.
 Expected<Grammar::Id> calls_of(Grammar& g, const ToolGrammarRequest& request, const grammar::FindToken& find_special) {
   if (request.format == ToolFormat::gemma) return gemma_calls(g, request, find_special);
+  if (request.format == ToolFormat::harmony) {
+    // A call ends the turn, so there is one.
+    return any_function(g, request, [&](const std::string& name, Grammar::Id arguments) {
+      return harmony_call(g, name, arguments, find_special);
+    });
+  }
   COHORT_ASSIGN(const Grammar::Id call, any_call(g, request));
   Grammar::Id body = call;
   if (request.format == ToolFormat::hermes) {
@@ -168,19 +183,28 @@ Expected<Grammar::Id> calls_of(Grammar& g, const ToolGrammarRequest& request, co
 
 }  // namespace
 
+void put_at_start(Grammar& g, AnswerStart start, const grammar::FindToken& find_special) {
+  if (start == AnswerStart::thought) put_after_reasoning(g);
+  if (start != AnswerStart::harmony) return;
+  const Grammar::Id answer = harmony_final(g, g.rule(g.root), find_special);
+  const Grammar::Rule root = g.add_rule("root on a channel");
+  g.define(root, g.sequence({harmony_thoughts(g, find_special), answer}));
+  g.root = root;
+}
+
 Expected<Grammar> tool_grammar(const ToolGrammarRequest& request, const grammar::FindToken& find_special) {
   Grammar g;
   g.root = g.add_rule("root");
   COHORT_ASSIGN(Grammar::Id body, calls_of(g, request, find_special));
-  if (request.schema) {
-    COHORT_ASSIGN(const Grammar::Id answer,
-                  grammar::add_schema(g, *request.schema, "response_format.json_schema.schema"));
-    body = g.choice({body, answer});
-  } else if (request.json_object) {
-    COHORT_ASSIGN(const Grammar::Id answer, grammar::add_schema(g, {{"type", "object"}}, "response_format"));
+  const bool harmony = request.format == ToolFormat::harmony;
+  if (request.schema || request.json_object) {
+    const ordered_json schema = request.schema ? *request.schema : ordered_json::object({{"type", "object"}});
+    const char* path = request.schema ? "response_format.json_schema.schema" : "response_format";
+    COHORT_ASSIGN(Grammar::Id answer, grammar::add_schema(g, schema, path));
+    if (harmony) answer = harmony_final(g, answer, find_special);
     body = g.choice({body, answer});
   }
-  g.define(g.root, body);
+  g.define(g.root, harmony ? g.sequence({harmony_thoughts(g, find_special), body}) : body);
   if (request.after_reasoning) put_after_reasoning(g);
   return g;
 }

@@ -43,6 +43,15 @@ struct ToolGrammarRequest {
   std::optional<nlohmann::ordered_json> schema;
   bool json_object = false;
 };
+/// How an answer begins that must keep to a grammar.
+enum class AnswerStart {
+  plain,
+  thought,  // the prompt has opened <think>
+  harmony   // with a channel
+};
+/// `grammar`'s texts where an answer has them: after the rest of a thought, or as the message on the channel `final`.
+void put_at_start(grammar::Grammar& grammar, AnswerStart start, const grammar::FindToken& find_special);
+
 /// Answers that are calls, or keep to the request's schema when it has one, and nothing else. `find_special` gives the
 /// id of a marker that is a special token. Errors: those of grammar_of_schema.
 Expected<grammar::Grammar> tool_grammar(const ToolGrammarRequest& request, const grammar::FindToken& find_special);
@@ -53,8 +62,5 @@ grammar::Grammar::Id tool_marker(grammar::Grammar& grammar, std::string_view tex
 /// The calls of ToolFormat::gemma. Errors: unsupported for schemas beyond types, enum, properties and items.
 Expected<grammar::Grammar::Id> gemma_calls(grammar::Grammar& grammar, const ToolGrammarRequest& request,
                                            const grammar::FindToken& find_special);
-
-/// `grammar`'s texts after the rest of a thought: any text without </think>, </think>, and white space.
-void put_after_reasoning(grammar::Grammar& grammar);
 
 }  // namespace cohort::server
