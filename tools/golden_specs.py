@@ -449,7 +449,7 @@ SPECS = [
          dtype=torch.float32, shards=2, old_config=()),
     Spec("mixtral", "mixtral", hf.MixtralForCausalLM, mixtral, golden_tokenizers.llama2, 363, False,
          "4 experts top-2 renormalised, untied", vocab=320, top_k=2, layouts=BOTH),
-    Spec("gpt_oss", "gpt_oss", hf.GptOssForCausalLM, gpt_oss, golden_tokenizers.gpt_oss, 0, False,
+    Spec("gpt_oss", "gpt_oss", hf.GptOssForCausalLM, gpt_oss, golden_tokenizers.gpt_oss, 16, False,
          "windows of 8 on every other layer, sinks, biases, rope scaling yarn without truncation, 5 experts top-2", top_k=2,
          mxfp4=True, layouts={"": as_saved, "_mxfp4": mxfp4}, old_config=("_mxfp4",)),
     Spec("gemma4", "gemma4", hf.Gemma4ForConditionalGeneration, gemma4, golden_tokenizers.gemma4, 291, True,

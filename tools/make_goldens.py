@@ -40,6 +40,7 @@ import tokenizers
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 import golden_diffusion
 import golden_specs
@@ -234,6 +235,18 @@ def check(folder, spec, entries, tensors):
             )
 
 
+def check_mxfp4(folder, model):
+    """transformers' decoder of the blocks gives the model's experts. (Its loader of such folders needs a GPU.)"""
+    state, parameters = load_file(os.path.join(folder, "model.safetensors")), dict(model.named_parameters())
+    blocks = [n for n in state if n.endswith("_blocks")]
+    for name in blocks:
+        module = name.removesuffix("_blocks")
+        decoded = convert_moe_packed_tensors(state[name], state[module + "_scales"])
+        if not torch.equal(decoded.float(), parameters[module]):
+            raise SystemExit(f"{folder}: {name} is not what the model has")
+    assert blocks, folder
+
+
 def make(spec, out, search):
     """Writes the folders of one spec; returns its lines of models.json."""
     tiny = spec.tokenizer()
@@ -272,6 +285,8 @@ def make(spec, out, search):
         parameters = write_checkpoint(folder, model, spec, tiny, layout)
         if spec.diffusion:
             golden_diffusion.check(reload(folder, spec), entries, tensors, folder)
+        elif layout == "_mxfp4":
+            check_mxfp4(folder, model)
         else:
             check(folder, spec, entries, tensors)
         write_json(os.path.join(folder, "golden.json"), entries)

@@ -105,6 +105,10 @@ int64_t values_of(const safetensors::TensorInfo& tensor, const safetensors::Fold
       if (beside({".weight_scale", ".weight_zero_point", ".weight_shape", ".weight_g_idx"}, ".weight_packed")) return 0;
       if (const std::string module = module_of(".weight_packed"); !module.empty()) return unpacked(module);
       break;
+    case QuantMethod::mxfp4:
+      if (beside({"_scales"}, "_blocks")) return 0;
+      if (const std::string module = module_of("_blocks"); !module.empty()) return unpacked(module);
+      break;
     case QuantMethod::fp8:
       if (beside({".weight_scale_inv"}, ".weight")) return 0;
   }

@@ -28,11 +28,12 @@ Expected<void> refuse_other_parts(const JsonObject& config) {
     return fail(ErrorCode::unsupported, "{}: hidden_act '{}' is not supported for gpt_oss; expected silu",
                 config.where(), activation);
   }
-  constexpr auto kLimit = static_cast<double>(numerics::kSwigluLimit);
-  COHORT_ASSIGN(double limit, config.get_number("swiglu_limit", kLimit));
-  if (limit != kLimit) {
-    return fail(ErrorCode::unsupported, "{}: swiglu_limit {:g} is not supported; expected {:g}", config.where(), limit,
-                kLimit);
+  for (const auto& [key, only] :
+       {std::pair{"swiglu_limit", numerics::kSwigluLimit}, {"swiglu_alpha", numerics::kSwigluAlpha}}) {
+    COHORT_ASSIGN(double value, config.get_number(key, static_cast<double>(only)));
+    if (static_cast<float>(value) == only) continue;
+    return fail(ErrorCode::unsupported, "{}: {} {:g} is not supported; expected {:g}", config.where(), key, value,
+                only);
   }
   COHORT_ASSIGN(bool bias, config.get_bool("attention_bias", true));
   if (!bias) {

@@ -57,7 +57,8 @@ TEST(GptOssConfig, FoldersAndFileSayTheSame) {
 
 TEST(GptOssConfig, DefaultsAreThoseOfTransformers) {
   json config = golden_config("gpt_oss");
-  for (const char* key : {"layer_types", "rope_parameters", "rms_norm_eps", "sliding_window", "swiglu_limit"})
+  for (const char* key :
+       {"layer_types", "rope_parameters", "rms_norm_eps", "sliding_window", "swiglu_limit", "swiglu_alpha"})
     config.erase(key);
   const auto out = config_from_huggingface(config);
   ASSERT_TRUE(out) << out.error().message;
@@ -98,6 +99,7 @@ TEST(GptOssConfig, WhatIsNotSupportedIsNamed) {
   };
   for (const Case& c : std::vector<Case>{
            {"swiglu_limit", 5.0, "swiglu_limit 5 is not supported; expected 7"},
+           {"swiglu_alpha", 1.5, "swiglu_alpha 1.5 is not supported; expected 1.702"},
            {"hidden_act", "gelu", "hidden_act 'gelu'"},
            {"attention_bias", false, "attention_bias false"},
            {"layer_types", {"full_attention"}, "a list of 3 names is needed"},

@@ -214,7 +214,7 @@ INSTANTIATE_TEST_SUITE_P(Models, SpeculationSliding, ::testing::Values("gemma4",
 /// that reach over the edge of what a layer sees.
 TEST_P(SpeculationSliding, WindowsNeverChangeABit) {
   EngineOptions o = options();
-  o.model = fs::path(COHORT_SOURCE_DIR) / fmt::format("tests/golden/gguf/{}-bf16.gguf", GetParam());
+  o.model = fs::path(COHORT_SOURCE_DIR) / ("tests/golden/gguf/" + std::string(GetParam()) + "-bf16.gguf");
   std::vector<SequenceRequest> asked;
   for (int32_t i = 0; i < 4; ++i) {
     SequenceRequest r;

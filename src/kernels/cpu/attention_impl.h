@@ -321,9 +321,9 @@ struct Attention : AttentionTile<Ops> {
       float sum = w[0] * l[0];
       for (int64_t s = 1; s < count; ++s) sum = __builtin_fmaf(w[s], l[s], sum);
       if (sink != nullptr) {
-        float e = 0.0F;
-        Ops::store_part(&e, numerics::exp<Ops>(Ops::sub(Ops::set(*sink), m)), 1);
-        sum += e;
+        float e[kLanes];  // all alike
+        Ops::store(e, numerics::exp<Ops>(Ops::sub(Ops::set(*sink), m)));
+        sum += e[0];
       }
       const F inverse = Ops::set(1.0F / sum);
       const int64_t stride = block.queries * block.width;
