@@ -103,7 +103,8 @@ TEST(Convert, Mxfp4ExpertsStayWhatTheyAre) {
     const auto done = convert(golden("models/gpt_oss_mxfp4"), folder / "out.gguf", options);
     ASSERT_TRUE(done) << done.error().message;
     EXPECT_EQ(done->types.at(TensorType::mxfp4), 9U);
-    const auto ours = gguf::File::open(folder / "out.gguf"), floats = gguf::File::open(golden("gguf/gpt_oss-bf16.gguf"));
+    const auto ours = gguf::File::open(folder / "out.gguf"),
+               floats = gguf::File::open(golden("gguf/gpt_oss-bf16.gguf"));
     ASSERT_TRUE(ours && floats);
     EXPECT_EQ(ours->find_tensor("blk.0.attn_q.weight")->type, type);
     for (const char* name : {"blk.0.ffn_gate_exps", "blk.1.ffn_up_exps", "blk.2.ffn_down_exps"}) {

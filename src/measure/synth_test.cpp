@@ -9,6 +9,7 @@
 #include "base/test_folder.h"
 #include "formats/gguf/gguf.h"
 #include "measure/synth_blocks.h"
+#include "models/model.h"
 
 namespace cohort {
 namespace {
@@ -125,6 +126,21 @@ TEST(synth, writes_the_same_file_whatever_the_threads) {
   EXPECT_EQ((**tokens)[32], "\u0120");
   EXPECT_EQ((**tokens)[255], "\u00ff");
   EXPECT_EQ((**tokens)[173], "\u0143");
+}
+
+TEST(synth, gpt_oss_can_be_loaded) {
+  const TestFolder folder;
+  for (const char* type : {"mxfp4_moe", "bf16"}) {
+    const std::string config = COHORT_SOURCE_DIR "/tests/golden/models/gpt_oss/config.json";
+    const auto size = synthesise({config, type, folder.path() / "x.gguf", 4, 0, 1, {}});
+    ASSERT_TRUE(size) << size.error().message;
+    const auto model = Model::load(folder.path() / "x.gguf", 64);
+    ASSERT_TRUE(model) << model.error().message;
+    EXPECT_EQ((*model)->config().sliding.layers, (std::vector<bool>{true, false, true, true}));
+    EXPECT_EQ((*model)->config().sliding.window, 8);
+    EXPECT_EQ((*model)->config().rope_scaling.factor, 8);
+    EXPECT_NE(to_text((*model)->program()).find("clamped swiglu, biases"), std::string::npos);
+  }
 }
 
 TEST(synth, a_canvas_is_as_long_as_the_config_says) {

@@ -158,6 +158,7 @@ PackedWeights::~PackedWeights() = default;
 bool PackedWeights::has(const std::string& module) const {
   switch (quantisation_.method) {
     case QuantMethod::none:
+    case QuantMethod::mxfp4:  // has_blocks()
       return false;
     case QuantMethod::mlx:
       return folder_.find(module + ".scales") != nullptr;
@@ -166,12 +167,14 @@ bool PackedWeights::has(const std::string& module) const {
       return folder_.find(module + ".qweight") != nullptr;
     case QuantMethod::compressed_tensors:
       return folder_.find(module + ".weight_packed") != nullptr;
-    case QuantMethod::mxfp4:
-      return folder_.find(module + "_blocks") != nullptr;
     case QuantMethod::fp8:
       break;
   }
   return folder_.find(module + ".weight_scale_inv") != nullptr;
+}
+
+bool PackedWeights::has_blocks(const std::string& module) const {
+  return quantisation_.method == QuantMethod::mxfp4 && folder_.find(module + "_blocks") != nullptr;
 }
 
 Expected<const TensorInfo*> PackedWeights::find(const std::string& name, Used& used) const {

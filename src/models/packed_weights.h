@@ -46,6 +46,8 @@ class PackedWeights {
 
   /// Is the module ("model.layers.0.self_attn.q_proj") stored packed? By the tensors that it has.
   bool has(const std::string& module) const;
+  /// The same of gpt-oss's fused experts, which are no modules with weights of their own.
+  bool has_blocks(const std::string& module) const;
 
   /// One module for each expert, or one module [experts, rows, cols] (stacked), or an ordinary matrix. Sets type and
   /// slices of `weight`; names of tensors that were read are added to `used`. Errors name the tensor, its shape and

@@ -233,7 +233,7 @@ class SafetensorsStore final : public WeightStore {
     }
     const StoredRows rows = stored_rows(name);
     for (const std::string& fused : places.fused) {
-      if (places.in_turn && packed_.has(fused)) return packed_.load_blocks(fused, rows, weight, used_);
+      if (places.in_turn && packed_.has_blocks(fused)) return packed_.load_blocks(fused, rows, weight, used_);
       if (const auto* tensor = folder_.find(fused)) {
         if (places.in_turn) return turn(*tensor, rows, weight);
         return add_slices_of(*tensor, down ? weight.rows : 2 * weight.rows, down || gate ? 0 : weight.rows, weight);
