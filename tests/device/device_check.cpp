@@ -291,6 +291,7 @@ bool all_bits(bool quick, const std::vector<std::string>& parts) {
   const Shape windowed = {"windowed", 2, 512, 8, 1, 128, 128, 24, 3, 256, 1024, 300, false, true, true};
   const Shape dense = {"dense", 2, 704, 6, 3, 32, 1408, 0, 0, 240, 1024, 0, true};
   const Shape real = {"real", 1, 2048, 32, 4, 128, 768, 128, 8, 512, 1024};
+  const Shape far = {"far", 1, 2048, 32, 4, 128, 768, 128, 8, 512, 4096};
   const Shape mini = {"mini", 2, 1024, 16, 4, 128, 384, 64, 8, 256, 1024};
   const Shape kquant = {"kquant", 2, 512, 8, 2, 64, 256, 16, 4, 256, 1024};
   const Shape gemma = {"gemma", 1, 2816, 4, 2, 256, 704, 16, 8, 256, 1024, 100};
@@ -313,6 +314,9 @@ bool all_bits(bool quick, const std::vector<std::string>& parts) {
   check(real, {Q4, Q4, Q4, Q4, Q4}, TensorType::f16, 255, "q4_0, qwen3-30b-a3b's layer, 255");
   check(real, {Q8, Q8, Q8, Q8, Q8}, TensorType::f16, 300, "q8_0, qwen3-30b-a3b's layer, 300");
   check(real, {K4, K6, K4, K6, K6}, TensorType::f16, 600, "q4_k_m, qwen3-30b-a3b's layer, 600");
+  check(far, {Q4, Q4, Q4, Q4, Q4}, TensorType::f16, 1100, "q4_0, qwen3-30b-a3b's layer, 1100");
+  check(far, {Q8, Q8, Q8, Q8, Q8}, TensorType::f16, 2060, "q8_0, qwen3-30b-a3b's layer, 2060");
+  check(far, {K4, K6, K4, K6, K6}, TensorType::f16, 1100, "q4_k_m, qwen3-30b-a3b's layer, 1100");
   check(mini, {Q4, Q4, Q4, Q4, Q4}, TensorType::f16, 20, "q4_0, qwen3-moe-mini's layers");
   check(mini, {Q4, Q4, Q4, Q4, Q4}, TensorType::f16, 600, "q4_0, mini's layers, 600");
   check(gemma, {Q8, Q8, Q4, Q4, Q8}, TensorType::f16, 270, "gemma's sizes");

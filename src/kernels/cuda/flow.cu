@@ -56,7 +56,7 @@ bool fits(FlowFormats formats, FlowRows rows) {
 
 bool flow_fits(FlowFormats formats, int sms) {
   return grid_of(sms) >= FlowShape::kTiles && grid_of(sms) >= FlowShape::kExperts &&
-         grid_of(sms) >= FlowShape::kHeads * FlowShape::kMaxSplits && fits(formats, FlowRows::one) &&
+         grid_of(sms) >= FlowShape::kHeads * FlowShape::kSplitBlocks && fits(formats, FlowRows::one) &&
          fits(formats, FlowRows::two) && fits(formats, FlowRows::four) && fits(formats, FlowRows::eight) &&
          (formats == FlowFormats::k || fits(formats, FlowRows::sixteen));
 }

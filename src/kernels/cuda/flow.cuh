@@ -75,8 +75,10 @@ class Compute {
       attend(layer);
       output(layer);
       route(layer);
+      // While the first weights of the experts are on their way.
+      if (warp_ == kWarps - 1) weigh(layer.renormalise != 0);
       gate_up(layer.act);
-      down(layer, sh_.weights[l & 1], l + 1 == args_.count);
+      down(layer, l + 1 == args_.count);
     }
   }
 
@@ -111,7 +113,7 @@ class Compute {
     for (int j = 0; j < 4; ++j) sh_.x[packed(first + j * 32)] = x[j];
     sync();
     if (warp_ == 0) {
-      const float factor = norm_factor(squares(sh_.x, at_.lane), Shape::kHidden, eps);
+      const float factor = norm_factor_of<Shape::kHidden>(squares(sh_.x, at_.lane), eps);
       if (at_.lane == 0) sh_.factor = factor;
     }
     sync();
@@ -169,7 +171,7 @@ class Compute {
   }
 
   /// q by warp 8; the new k by its other half, the new v by warp 9, where the new position is.
-  __device__ __forceinline__ void new_heads(const FlowLayer& layer, bool fresh) {
+  __device__ __forceinline__ void new_heads(const FlowLayer& layer, int round, bool fresh) {
     constexpr int kGroup = Shape::kHeads / Shape::kKvHeads;
     const int kv_head = share_.head / kGroup, l16 = at_.lane & 15;
     const bool upper = at_.lane >= 16;
@@ -189,7 +191,8 @@ class Compute {
     head_row(sh_.cosines, sh_.sines, !is_v, is_k ? layer.k_eps : layer.q_eps, weight, !is_v, l16, x);
     const int at = position_ % kSplit;
     const bool owner = share_.head % kGroup == 0;  // the first head of the group appends for all
-    const int64_t page = (int64_t{sh_.pages[at / kPageRows]} * Shape::kKvHeads + kv_head) * kHeadBytes;
+    const int page_at = round * kSplitPages + at / kPageRows;
+    const int64_t page = (int64_t{sh_.pages[page_at]} * Shape::kKvHeads + kv_head) * kHeadBytes;
     using Cache = Cached<CacheType::f16>;
     std::byte* keys = fresh && !is_v ? ring_ + (entry(0) - ring_) + at / kPageRows * kHeadBytes : nullptr;
 #pragma unroll
@@ -210,17 +213,27 @@ class Compute {
   }
 
   __device__ __forceinline__ void attend(const FlowLayer& layer) {
+    if (share_.rounds == 0) sync();  // the sums of q, k and v make room
+#pragma unroll 1
+    for (int round = 0; round < share_.rounds; ++round) attend_split(layer, round);
+    if (warp_ != 4 || share_.head >= Shape::kHeads) return;
+    const float y = merge_splits(args_.partial + share_.head * Shape::kMaxSplits * kFlowPartial, share_.rank * 32,
+                                 position_, at_.lane, flag_);
+    put_block(args_.attended + (share_.head * (Shape::kHeadDim / 32) + share_.rank) * kFlowBlock, y, at_.lane, flag_);
+  }
+
+  __device__ __forceinline__ void attend_split(const FlowLayer& layer, int round) {
     constexpr int kDims = Shape::kHeadDim;
     using Cache = Cached<CacheType::f16>;
-    const int end = share_.end, at = position_ % kSplit;
-    const bool attends = end > 0, fresh = position_ / kSplit == share_.rank;
-    const bool has_page = warp_ < kSplitPages && warp_ * kPageRows < end;
-    Flagged* mine = args_.partial + (share_.head * Shape::kMaxSplits + share_.rank) * kFlowPartial;
-    if (attends && (warp_ == 8 || (warp_ == 9 && fresh))) new_heads(layer, fresh);
+    const int split = share_.rank + round * Shape::kSplitBlocks;
+    const int end = visible(position_, split), at = position_ % kSplit;
+    const bool fresh = position_ / kSplit == split;
+    Flagged* mine = args_.partial + (share_.head * Shape::kMaxSplits + split) * kFlowPartial;
+    if ((warp_ == 8 && (round == 0 || fresh)) || (warp_ == 9 && fresh)) new_heads(layer, round, fresh);
     sync();
     mark(5);
     float score = 0.0F;
-    if (has_page) {
+    if (warp_ < kSplitPages && warp_ * kPageRows < end) {
       const std::byte* keys = entry(0) + warp_ * kHeadBytes + at_.lane * 16;
 #pragma unroll 4
       for (int c = 0; c < kDims / 8; ++c) {
@@ -231,86 +244,56 @@ class Compute {
         for (int e = 0; e < 8; ++e) score = __fmaf_rn(q[e], values[e], score);
       }
     }
-    const bool visible = tid_ < end;
+    const bool seen = tid_ < end;
     score = __fmul_rn(score, args_.scale);
     if (warp_ < kSplitPages) {
-      const int key = __reduce_max_sync(kFullMask, float_key(visible ? score : __int_as_float(0xff800000)));
+      const int key = __reduce_max_sync(kFullMask, float_key(seen ? score : __int_as_float(0xff800000)));
       if (at_.lane == 0) sh_.keys[warp_] = key;
     }
     sync();
+    release(1);
     const float maximum = key_float(__reduce_max_sync(kFullMask, sh_.keys[at_.lane & 7]));
     // An invisible position adds +0 to a sum that is never -0.
-    if (tid_ < kSplit) sh_.p[tid_] = visible ? numerics::exp<Ops>(__fsub_rn(score, maximum)) : 0.0F;
+    if (tid_ < kSplit) sh_.p[tid_] = seen ? numerics::exp<Ops>(__fsub_rn(score, maximum)) : 0.0F;
     sync();
-    if (attends) {
-      // A thread a dimension of one of four segments.
-      const int segment = tid_ >> 7, dim = tid_ & 127;
-      const int from = segment * 64;
-      int to = min(end, from + 64);
-      const bool mine_fresh = fresh && at / 64 == segment;
-      if (mine_fresh) --to;
-      float o = 0.0F;
-      const auto* values = reinterpret_cast<const __half*>(entry(1));
-      int i = from;
+    // A thread a dimension of one of four segments.
+    const int segment = tid_ >> 7, dim = tid_ & 127;
+    const int from = segment * 64;
+    int to = min(end, from + 64);
+    const bool mine_fresh = fresh && at / 64 == segment;
+    if (mine_fresh) --to;
+    float o = 0.0F;
+    const auto* values = reinterpret_cast<const __half*>(entry(0));
+    int i = from;
 #pragma unroll 1
-      for (; i + 8 <= to; i += 8) {
-        float v[8], p[8];
+    for (; i + 8 <= to; i += 8) {
+      float v[8], p[8];
 #pragma unroll
-        for (int u = 0; u < 8; ++u) v[u] = __half2float(values[(i + u) * kDims + dim]);
-        load_heads<8>(sh_.p + i, p);
+      for (int u = 0; u < 8; ++u) v[u] = __half2float(values[(i + u) * kDims + dim]);
+      load_heads<8>(sh_.p + i, p);
 #pragma unroll
-        for (int u = 0; u < 8; ++u) o = __fmaf_rn(p[u], v[u], o);
-      }
+      for (int u = 0; u < 8; ++u) o = __fmaf_rn(p[u], v[u], o);
+    }
 #pragma unroll 1
-      for (; i < to; ++i) o = __fmaf_rn(sh_.p[i], __half2float(values[i * kDims + dim]), o);
-      if (mine_fresh) o = __fmaf_rn(sh_.p[at], sh_.fresh_v[dim], o);
-      sh_.exchange[segment][dim] = o;
-      if (warp_ == 15) {  // l = sum16(p), both halves the same
-        float sum = 0.0F;
+    for (; i < to; ++i) o = __fmaf_rn(sh_.p[i], __half2float(values[i * kDims + dim]), o);
+    if (mine_fresh) o = __fmaf_rn(sh_.p[at], sh_.fresh_v[dim], o);
+    sh_.exchange[segment][dim] = o;
+    if (warp_ == 15) {  // l = sum16(p), both halves the same
+      float sum = 0.0F;
 #pragma unroll
-        for (int j = 0; j < kSplit / 16; ++j) sum = __fadd_rn(sum, sh_.p[(at_.lane & 15) + j * 16]);
-        sum = tree16(sum);
-        if (at_.lane == 0) put(mine, maximum, flag_);
-        if (at_.lane == 1) put(mine + 1, sum, flag_);
-      }
+      for (int j = 0; j < kSplit / 16; ++j) sum = __fadd_rn(sum, sh_.p[(at_.lane & 15) + j * 16]);
+      sum = tree16(sum);
+      if (at_.lane == 0) put(mine, maximum, flag_);
+      if (at_.lane == 1) put(mine + 1, sum, flag_);
     }
     sync();
     mark(6);
-    if (attends) {
-      release(2);
-      if (tid_ < kDims) {
-        const float y = __fadd_rn(__fadd_rn(sh_.exchange[0][tid_], sh_.exchange[1][tid_]),
-                                  __fadd_rn(sh_.exchange[2][tid_], sh_.exchange[3][tid_]));
-        put(mine + 2 + tid_, y, flag_);
-      }
+    release(1);
+    if (tid_ < kDims) {
+      const float y = __fadd_rn(__fadd_rn(sh_.exchange[0][tid_], sh_.exchange[1][tid_]),
+                                __fadd_rn(sh_.exchange[2][tid_], sh_.exchange[3][tid_]));
+      put(mine + 2 + tid_, y, flag_);
     }
-    if (warp_ == 4 && share_.head < Shape::kHeads) merge();
-  }
-
-  /// One warp: 32 dimensions of this block's head over all splits, quantised.
-  __device__ __forceinline__ void merge() {
-    constexpr int kSplits = Shape::kMaxSplits;
-    const int last = position_ / kSplit;
-    const Flagged* head = args_.partial + share_.head * kSplits * kFlowPartial;
-    const Flagged* own = head + min(at_.lane, last) * kFlowPartial;
-    const Flagged* values = head + 2 + share_.rank * 32 + at_.lane;
-    uint32_t bits[2 + kSplits];
-    take<2 + kSplits>([&](int i) { return i < 2 ? own + i : values + min(i - 2, last) * kFlowPartial; }, flag_, bits);
-    __syncwarp();
-    const float m_own = __uint_as_float(bits[0]), l_own = __uint_as_float(bits[1]);
-    const float m = key_float(__reduce_max_sync(kFullMask, float_key(m_own)));
-    const float weight = numerics::exp<Ops>(__fsub_rn(m_own, m));
-    float sum = 0.0F, o = 0.0F;
-#pragma unroll
-    for (int s = 0; s < kSplits; ++s) {
-      const float w = __shfl_sync(kFullMask, weight, s), l = __shfl_sync(kFullMask, l_own, s);
-      const float v = __uint_as_float(bits[2 + s]);
-      if (s > last) continue;
-      sum = s == 0 ? __fmul_rn(w, l) : __fmaf_rn(w, l, sum);
-      o = s == 0 ? __fmul_rn(w, v) : __fmaf_rn(w, v, o);
-    }
-    const float y = __fmul_rn(o, __fdiv_rn(1.0F, sum));
-    put_block(args_.attended + (share_.head * (Shape::kHeadDim / 32) + share_.rank) * kFlowBlock, y, at_.lane, flag_);
   }
 
   __device__ __forceinline__ void output(const FlowLayer& layer) {
@@ -376,6 +359,14 @@ class Compute {
     }
   }
 
+  /// One warp. The filling warp knows the order, too, but asks for weights meanwhile.
+  __device__ __forceinline__ void weigh(bool renormalise) {
+    float logits[kLogits];
+    take_logits(args_.logits, flag_, logits);
+    const float weight = weight_of(logits, rank_experts(logits).expert, renormalise);
+    if (at_.lane < Shape::kTopK) sh_.weights[at_.lane] = weight;
+  }
+
   __device__ __forceinline__ void gate_up(Act act) {
     for (int i = 0; i < share_.items; ++i) {
       auto& partial = sh_.partial[i & 1];
@@ -401,7 +392,7 @@ class Compute {
     }
   }
 
-  __device__ __forceinline__ void down(const FlowLayer& layer, const float* weights, bool last) {
+  __device__ __forceinline__ void down(const FlowLayer& layer, bool last) {
     const int slot = warp_ >> 1, half = warp_ & 1;
     mark(12);
     if (share_.row_tile) {
@@ -428,7 +419,7 @@ class Compute {
 #pragma unroll
     for (int s = 0; s < Shape::kTopK; ++s) {
       const float d = tree_of<4>(&sh_.down[s][0][tid_], 16);
-      y = s == 0 ? __fmul_rn(weights[0], d) : __fmaf_rn(weights[s], d, y);
+      y = s == 0 ? __fmul_rn(sh_.weights[0], d) : __fmaf_rn(sh_.weights[s], d, y);
     }
     y = __fadd_rn(sh_.own[tid_], y);
     sh_.own[tid_] = y;
@@ -470,12 +461,14 @@ __global__ void __launch_bounds__(kAllThreads, 1) flow_kernel(const __grid_const
     sh.cosines[tid] = args.cosines[int64_t{position} * (Shape::kHeadDim / 2) + tid];
     sh.sines[tid] = args.sines[int64_t{position} * (Shape::kHeadDim / 2) + tid];
   }
-  if (tid < kSplitPages && tid * kPageRows < share.end)
-    sh.pages[tid] = args.step.pages[args.step.page_begin[0] + share.rank * kSplitPages + tid];
+  if (tid < share.rounds * kSplitPages) {
+    const int page = page_of(share.rank, tid);
+    if (page < pages_of(position + 1)) sh.pages[tid] = args.step.pages[args.step.page_begin[0] + page];
+  }
   __syncthreads();
   const uint32_t epoch = *args.epoch;
   if (tid >= kThreads) {
-    fill(args, buffer, sh, share, epoch);
+    fill(args, buffer, sh, share, epoch, position);
   } else {
     Compute<FA, FB>(args, buffer, sh, share, epoch, position).run();
   }

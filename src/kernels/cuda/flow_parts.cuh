@@ -4,8 +4,8 @@
 
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/flow.h"
+#include "kernels/cuda/flow_choice.cuh"
 #include "kernels/cuda/segments.cuh"
-#include "kernels/cuda/select.cuh"
 
 namespace cohort::cuda {
 namespace flow {
@@ -14,6 +14,7 @@ using Shape = FlowShape;
 inline constexpr int kWarps = 16, kThreads = kWarps * 32, kAllThreads = kThreads + 32;
 inline constexpr int kEntries = 32;  // of the ring at once
 inline constexpr int kHeadBytes = kPageRows * Shape::kHeadDim * 2;
+inline constexpr int kRounds = Shape::kMaxSplits / Shape::kSplitBlocks;  // splits of a block, at most
 inline constexpr int kMaxPolls = 1 << 24;  // seconds: then something is broken, and an error is better than a hang
 
 /// A kernel and the dynamic shared memory of its blocks.
@@ -54,6 +55,15 @@ __device__ __forceinline__ void take(From&& from, uint32_t flag, uint32_t (&out)
     __nanosleep(40);  // looking again at once is 1% slower: it keeps the memory from others
     if (polls > kMaxPolls) __trap();
   }
+}
+
+/// A row's logits, once they are there.
+__device__ __forceinline__ void take_logits(const Flagged* from, uint32_t flag, float (&x)[kLogits]) {
+  uint32_t bits[kLogits];
+  take<kLogits>([&](int i) { return from + i * 32 + (threadIdx.x & 31); }, flag, bits);
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < kLogits; ++i) x[i] = __uint_as_float(bits[i]);
 }
 
 __device__ __forceinline__ void put(FlaggedQuad* to, uint32_t first, uint32_t second, uint32_t more, uint32_t flag) {
@@ -311,6 +321,13 @@ __device__ __forceinline__ float squares(const float* x, int lane) {
   return tree16(sum);
 }
 
+/// norm_factor where the count is a power of two: a product with its inverse is the quotient.
+template <int Count>
+__device__ __forceinline__ float norm_factor_of(float squares, float eps) {
+  static_assert((Count & (Count - 1)) == 0);
+  return __fdiv_rn(1.0F, __fsqrt_rn(__fadd_rn(__fmul_rn(squares, 1.0F / Count), eps)));
+}
+
 /// One head by half a warp, lane = dimension mod 16: norm and rope of x; both halves of a warp come here.
 __device__ __forceinline__ void head_row(const float* cosines, const float* sines, bool norm, float eps,
                                          const float (&weight)[8], bool rope, int lane, float (&x)[8]) {
@@ -330,6 +347,60 @@ __device__ __forceinline__ void head_row(const float* cosines, const float* sine
     x[i] = __fmaf_rn(x0, c, -__fmul_rn(x1, s));
     x[i + 4] = __fmaf_rn(x0, s, __fmul_rn(x1, c));
   }
+}
+
+/// Visible positions of a split for a row at `position`; 0: none.
+__device__ __forceinline__ int visible(int position, int split) {
+  return max(0, min(position + 1 - split * kSplit, kSplit));
+}
+__device__ __forceinline__ int pages_of(int positions) {
+  return (positions + kPageRows - 1) / kPageRows;
+}
+/// How many splits the block of this rank has.
+__device__ __forceinline__ int rounds_of(int position, int rank) {
+  return max(0, (position + (Shape::kSplitBlocks - rank) * kSplit) / (Shape::kSplitBlocks * kSplit));
+}
+
+/// Page of the context that is number `page` of the block's.
+__device__ __forceinline__ int page_of(int rank, int page) {
+  return (rank + page / kSplitPages * Shape::kSplitBlocks) * kSplitPages + page % kSplitPages;
+}
+
+/// One warp, once their words (kFlowPartial) are there: all splits of a head meet in 32 of its dimensions, those from
+/// `first` on.
+__device__ __forceinline__ float merge_splits(const Flagged* head, int first, int position, int lane, uint32_t flag) {
+  constexpr int kAtOnce = 4;
+  const int last = position / kSplit;
+  const Flagged* own = head + min(lane, last) * kFlowPartial;
+  const Flagged* values = head + 2 + first + lane;
+  const auto of = [&](int split) { return values + min(split, last) * kFlowPartial; };
+  uint32_t bits[2 + kAtOnce];
+  take<2 + kAtOnce>([&](int i) { return i < 2 ? own + i : of(i - 2); }, flag, bits);
+  __syncwarp();
+  const float m_own = __uint_as_float(bits[0]), l_own = __uint_as_float(bits[1]);
+  const float m = key_float(__reduce_max_sync(kFullMask, float_key(m_own)));
+  const float weight = numerics::exp<Ops>(__fsub_rn(m_own, m));
+  uint32_t now[kAtOnce];
+#pragma unroll
+  for (int i = 0; i < kAtOnce; ++i) now[i] = bits[2 + i];
+  float sum = 0.0F, o = 0.0F;
+#pragma unroll 1
+  for (int from = 0;;) {
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int s = from + i;
+      const float w = __shfl_sync(kFullMask, weight, s), l = __shfl_sync(kFullMask, l_own, s);
+      const float v = __uint_as_float(now[i]);
+      if (s > last) continue;
+      sum = s == 0 ? __fmul_rn(w, l) : __fmaf_rn(w, l, sum);
+      o = s == 0 ? __fmul_rn(w, v) : __fmaf_rn(w, v, o);
+    }
+    from += kAtOnce;
+    if (from > last) break;
+    take<kAtOnce>([&](int i) { return of(from + i); }, flag, now);
+    __syncwarp();
+  }
+  return __fmul_rn(o, __fdiv_rn(1.0F, sum));
 }
 
 }  // namespace flow

@@ -44,8 +44,8 @@ struct Shared {
   float exchange[4][Shape::kHeadDim], fresh_v[Shape::kHeadDim];
   float cosines[Shape::kHeadDim / 2], sines[Shape::kHeadDim / 2];
   float own[16];  // this block's values of the residual
-  float weights[2][Shape::kTopK];
-  int keys[kSplitPages], pages[kSplitPages];
+  float weights[Shape::kTopK];
+  int keys[kSplitPages], pages[kRounds * kSplitPages];  // pages: of all rounds
   float factor;
   uint64_t full[kEntries], layer_here[2];
   int place[kEntries];
@@ -58,16 +58,16 @@ static_assert(kTotal <= 226 << 10);
 struct Share {
   int first_tile, tiles;  // of q, k, v
   int head, rank;         // of attention
-  int end;                // visible positions of this split; 0: none
+  int rounds;             // splits of attention: rank, rank + kSplitBlocks, ...
   bool row_tile;          // of the output layer, the router and down
   int first_item, items;  // of gate and up
   __device__ Share(int block, int grid, int position) {
     constexpr int kTiles = (Shape::kAttention + 2 * Shape::kKeys) / kTileRows;
     first_tile = kTiles * block / grid;
     tiles = kTiles * (block + 1) / grid - first_tile;
-    head = block / Shape::kMaxSplits;
-    rank = block % Shape::kMaxSplits;
-    end = head < Shape::kHeads ? max(0, min(position + 1 - rank * kSplit, kSplit)) : 0;
+    head = block / Shape::kSplitBlocks;
+    rank = block % Shape::kSplitBlocks;
+    rounds = head < Shape::kHeads ? rounds_of(position, rank) : 0;
     row_tile = block < Shape::kTiles;
     first_item = Shape::kItems * block / grid;
     items = Shape::kItems * (block + 1) / grid - first_item;
@@ -75,7 +75,7 @@ struct Share {
 };
 
 __device__ __forceinline__ void fill(const FlowArgs& args, std::byte* ring, Shared& sh, const Share& share,
-                                     uint32_t epoch) {
+                                     uint32_t epoch, int position) {
   const int lane = static_cast<int>(threadIdx.x & 31), block = static_cast<int>(blockIdx.x);
   Filler<Shared> filler(ring, sh);
   for (int l = 0; l < args.count; ++l) {
@@ -91,13 +91,17 @@ __device__ __forceinline__ void fill(const FlowArgs& args, std::byte* ring, Shar
         filler.push(dense.weights + int64_t{tile - (second ? layer.dense[0].tiles : 0)} * dense.tile_bytes,
                     static_cast<uint32_t>(dense.tile_bytes));
       }
-      if (share.end > 0) {
-        const int pages = (share.end + kPageRows - 1) / kPageRows;
-        for (const std::byte* from : {layer.keys, layer.values}) {
+#pragma unroll 1
+      for (int round = 0; round < share.rounds; ++round) {
+        const int pages = pages_of(visible(position, share.rank + round * Shape::kSplitBlocks));
+#pragma unroll 1
+        for (int half = 0; half < 2; ++half) {
+          const std::byte* from = half == 0 ? layer.keys : layer.values;
           std::byte* to = filler.open(static_cast<uint32_t>(pages * kHeadBytes));
+#pragma unroll 1
           for (int i = 0; i < pages; ++i) {
-            const int64_t head =
-                int64_t{sh.pages[i]} * Shape::kKvHeads + share.head / (Shape::kHeads / Shape::kKvHeads);
+            const int64_t head = int64_t{sh.pages[round * kSplitPages + i]} * Shape::kKvHeads +
+                                 share.head / (Shape::kHeads / Shape::kKvHeads);
             filler.copy(to + i * kHeadBytes, from + head * kHeadBytes, kHeadBytes);
           }
         }
@@ -111,28 +115,25 @@ __device__ __forceinline__ void fill(const FlowArgs& args, std::byte* ring, Shar
     __syncwarp();
     const FlowDense pair = layer.pair, down = layer.down;
     const int64_t pair_bytes = layer.pair_bytes, down_bytes = layer.down_bytes;
-    const bool renormalise = layer.renormalise != 0;
-    uint32_t bits[4];
-    take<4>([&](int i) { return args.logits + i * 32 + lane; }, epoch + static_cast<uint32_t>(l), bits);
-    __syncwarp();
-    float logits[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) logits[i] = __uint_as_float(bits[i]);
-    const Choice choice = choose_experts<4>(logits, Shape::kExperts, Shape::kTopK, renormalise);
-    if (lane < Shape::kTopK) sh.weights[l & 1][lane] = choice.weight;
-    __syncwarp();
+    float logits[kLogits];
+    take_logits(args.logits, epoch + static_cast<uint32_t>(l), logits);
+    const int chosen = rank_experts(logits).expert;
+#pragma unroll 1
     for (int i = 0; i < share.items; ++i) {
       const int item = share.first_item + i;
-      const int64_t expert = __shfl_sync(kFullMask, choice.expert, item / Shape::kInnerBlocks);
-      if (lane != 0) continue;
-      const std::byte* from =
-          pair.weights + expert * pair_bytes + int64_t{item % Shape::kInnerBlocks} * 4 * pair.tile_bytes;
-      for (int tile = 0; tile < 4; ++tile)
-        filler.push(from + int64_t{tile} * pair.tile_bytes, static_cast<uint32_t>(pair.tile_bytes));
+      const int64_t expert = __shfl_sync(kFullMask, chosen, item / Shape::kInnerBlocks);
+      if (lane == 0) {
+        const std::byte* from =
+            pair.weights + expert * pair_bytes + int64_t{item % Shape::kInnerBlocks} * 4 * pair.tile_bytes;
+#pragma unroll 1
+        for (int tile = 0; tile < 4; ++tile)
+          filler.push(from + int64_t{tile} * pair.tile_bytes, static_cast<uint32_t>(pair.tile_bytes));
+      }
     }
     if (!share.row_tile) continue;
+#pragma unroll 1
     for (int slot = 0; slot < Shape::kTopK; ++slot) {
-      const int64_t expert = __shfl_sync(kFullMask, choice.expert, slot);
+      const int64_t expert = __shfl_sync(kFullMask, chosen, slot);
       if (lane == 0)
         filler.push(down.weights + expert * down_bytes + int64_t{block} * down.tile_bytes,
                     static_cast<uint32_t>(down.tile_bytes));

@@ -122,7 +122,7 @@ class RowsAttention : public RowsThread<H> {
       sync_team();
       mark(5);
       Flagged* mine = args_.rows.partial +
-                      ((row() * Shape::kHeads + share_.first_head) * Shape::kMaxSplits + rank()) * kFlowPartial;
+                      ((row() * Shape::kHeads + share_.first_head) * Shape::kSplitBlocks + rank()) * kFlowPartial;
       scores();
       values(mine, fresh);
       mark(6);
@@ -218,7 +218,7 @@ class RowsAttention : public RowsThread<H> {
 
   /// p times V: a warp has one of four segments and up to four heads, a lane four dimensions of each.
   __device__ __forceinline__ void values(Flagged* mine, bool fresh) {
-    constexpr int kDims = Shape::kHeadDim, kHeadWords = Shape::kMaxSplits * kFlowPartial;
+    constexpr int kDims = Shape::kHeadDim, kHeadWords = Shape::kSplitBlocks * kFlowPartial;
     constexpr int kMine = kEach / 2, kAhead = 4;
     float* exchange = sh_.exchange(team());
     const float* p = sh_.p(team());
@@ -291,7 +291,7 @@ class RowsAttention : public RowsThread<H> {
 
   /// One warp: 32 dimensions of a head of this block's row over all splits, quantised.
   __device__ __forceinline__ void merge(int head_index) {
-    constexpr int kSplits = Shape::kMaxSplits;
+    constexpr int kSplits = Shape::kSplitBlocks;
     const int last = position_ / kSplit;
     const Flagged* head = args_.rows.partial + (row() * Shape::kHeads + head_index) * kSplits * kFlowPartial;
     const Flagged* own = head + min(at_.lane, last) * kFlowPartial;

@@ -92,17 +92,17 @@ struct RowsShare {
   bool row_tile;          // of the output layer and down
   __device__ RowsShare(int rows, int block, int grid) {
     constexpr int kTiles = (Shape::kAttention + 2 * Shape::kKeys) / kTileRows, kParts = kRoleBlocks / Sizes::kEach;
-    static_assert(kParts == Shape::kHeads / Sizes::kEach * Shape::kMaxSplits);
+    static_assert(kParts == Shape::kHeads / Sizes::kEach * Shape::kSplitBlocks);
     first_tile = kTiles * block / grid;
     tiles = kTiles * (block + 1) / grid - first_tile;
     row = block / kParts < min(rows, Sizes::kEach) ? block / kParts : -1;
     part = block % kParts;
-    first_head = part / Shape::kMaxSplits * Sizes::kEach;
+    first_head = part / Shape::kSplitBlocks * Sizes::kEach;
     row_tile = block < Shape::kTiles;
   }
   /// Of attention a block, or a half of its warps (a team), has some heads of one split of a row. Of two rows the
   /// second has another split, so that full ones meet short or absent ones.
-  __device__ __forceinline__ int rank(int team) const { return part % Shape::kMaxSplits ^ (team * 2); }
+  __device__ __forceinline__ int rank(int team) const { return part % Shape::kSplitBlocks ^ (team * 2); }
   __device__ __forceinline__ int row_of(int team) const { return row + team * Sizes::kEach; }
   /// Of the team's row; -1: none.
   __device__ __forceinline__ int position(const Step& step, int rows, int team) const {
@@ -113,9 +113,6 @@ struct RowsShare {
     return max(0, min(position + 1 - rank(team) * kSplit, kSplit));
   }
 };
-__device__ __forceinline__ int pages_of(int positions) {
-  return (positions + kPageRows - 1) / kPageRows;
-}
 /// Of the ring.
 __device__ __forceinline__ int entries_of(int pages) {
   return (pages + kEntryPages - 1) / kEntryPages;

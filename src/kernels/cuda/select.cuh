@@ -10,10 +10,10 @@ struct Choice {
   float weight;  // before a scale of the expert
 };
 
-/// Softmax over a row's logits and its top k. K = experts / 32, rounded up; x[i]: the logit of expert lane + 32 * i,
-/// -inf for what is absent.
+/// Softmax over a row's logits, in place. K = experts / 32, rounded up; x[i]: the logit of expert lane + 32 * i, -inf
+/// for what is absent.
 template <int K>
-__device__ __forceinline__ Choice choose_experts(float (&x)[K], int experts, int top_k, bool renormalise) {
+__device__ __forceinline__ void probabilities(float (&x)[K]) {
   const int lane = static_cast<int>(threadIdx.x & 31);
   float maximum = __int_as_float(0xff800000);
 #pragma unroll
@@ -29,11 +29,26 @@ __device__ __forceinline__ Choice choose_experts(float (&x)[K], int experts, int
     sum = __fadd_rn(sum, __shfl_sync(kFullMask, x[i], (lane & 15) + 16));
   }
   const float inverse = __fdiv_rn(1.0F, tree16(sum));
+#pragma unroll
+  for (int i = 0; i < K; ++i) x[i] = __fmul_rn(x[i], inverse);
+}
+/// The weight of slot `lane`, 0 past the last slot: divided by the sum of all, if the model says so.
+__device__ __forceinline__ float renormalised(float weight, bool renormalise) {
+  // sum16 over the slots in order: lane j adds slots j and j + 16.
+  const float upper = __shfl_xor_sync(kFullMask, weight, 16);
+  const float total = tree16((threadIdx.x & 31) < 16 ? __fadd_rn(weight, upper) : __fadd_rn(upper, weight));
+  return renormalise ? __fdiv_rn(weight, total) : weight;
+}
+
+/// Softmax over a row's logits (as probabilities) and its top k.
+template <int K>
+__device__ __forceinline__ Choice choose_experts(float (&x)[K], int experts, int top_k, bool renormalise) {
+  const int lane = static_cast<int>(threadIdx.x & 31);
+  probabilities<K>(x);
   // Keys: numbers (never negative) keep their order, NaN comes after them, what is chosen or absent is 0.
   unsigned key[K];
 #pragma unroll
   for (int i = 0; i < K; ++i) {
-    x[i] = __fmul_rn(x[i], inverse);
     key[i] = lane + i * 32 >= experts ? 0U : x[i] != x[i] ? 1U : __float_as_uint(x[i]) + 2U;
   }
   float weight = 0.0F;
@@ -60,10 +75,7 @@ __device__ __forceinline__ Choice choose_experts(float (&x)[K], int experts, int
       if (chosen == static_cast<unsigned>(i * 32 + lane)) key[i] = 0U;
     }
   }
-  // sum16 over the slots in order: lane j adds slots j and j + 16.
-  const float upper = __shfl_xor_sync(kFullMask, weight, 16);
-  const float total = tree16(lane < 16 ? __fadd_rn(weight, upper) : __fadd_rn(upper, weight));
-  return {expert, renormalise ? __fdiv_rn(weight, total) : weight};
+  return {expert, renormalised(weight, renormalise)};
 }
 
 }  // namespace cohort::cuda
