@@ -343,7 +343,8 @@ __global__ void __launch_bounds__(Threads) select_kernel(const __grid_constant__
   } else {
     __syncthreads();
   }
-  if (local != nullptr && rows * args.top_k <= 64) {  // at most 8 routes an expert, so an entry each
+  // At most 8 routes an expert, so an entry each. (Not of more rows, however few their routes are.)
+  if (local != nullptr && rows <= kEntryColumns && rows * args.top_k <= 64) {
     if (tid < 32) group_few_routes(args, rows * args.top_k, local);
     stamp(args.step, 4, 1);
     return;
