@@ -160,7 +160,7 @@ Expected<int32_t> choose_pages(const EngineOptions& options, const Model& model,
   const size_t weights = model.weight_bytes();
   const size_t taken = room.reserved ? 0 : room.weights + kReserve;
   size_t usable = room.free > taken ? room.free - taken : 0;
-  if (!room.reserved) {
+  if (!room.reserved && !room.canvases) {
     const size_t each = canvas_bytes(model), canvases = each * static_cast<size_t>(options.max_streams);
     if (canvases > usable) {
       return fail(ErrorCode::capacity,
@@ -204,6 +204,8 @@ Expected<std::unique_ptr<Backend>> make_backend(const Program& program, const En
     cuda.memory_limit = static_cast<size_t>(options.device_memory);
     cuda.cache_least = cache.least;
     cuda.cache_wanted = cache.wanted;
+    cuda.canvas = cache.canvas;
+    cuda.streams = options.max_streams;
     if (!options.expert_counts.empty()) {
       COHORT_ASSIGN(cuda.expert_counts, read_expert_counts(options.expert_counts, program));
       cuda.counts_from = "the counts of " + options.expert_counts.filename().string();
@@ -237,10 +239,12 @@ Expected<OpenedBackend> open_on(const Model& model, const EngineOptions& options
   }
   const WantedPages pages = wanted_pages(options, model);
   const auto bytes = [&](int64_t count) { return static_cast<size_t>(count) * page_bytes; };
-  COHORT_ASSIGN(out.backend,
-                make_backend(model.program(), options, {bytes(pages.least), bytes(pages.wanted)}, progress));
+  COHORT_ASSIGN(
+      out.backend,
+      make_backend(model.program(), options,
+                   {bytes(pages.least), bytes(pages.wanted), model.config().diffusion.canvas_length}, progress));
   if (!host) {
-    const CacheRoom room{out.backend->free_cache_bytes(), 0, out.backend->cache_is_reserved()};
+    const CacheRoom room{out.backend->free_cache_bytes(), 0, out.backend->cache_is_reserved(), true};
     COHORT_ASSIGN(out.pages, choose_pages(options, model, page_bytes, room));
   }
   COHORT_TRY(out.backend->allocate_cache(kv_type, out.pages));
@@ -253,20 +257,11 @@ Expected<OpenedBackend> open_backend(const Model& model, const EngineOptions& op
                                      const ProgressCallback& progress) {
   EngineOptions chosen = options;
   std::string note;
-  const bool diffusion = model.config().diffusion.canvas_length > 0;
-  if (diffusion && options.device.starts_with("cuda") && options.backend == "fast") {
-    return fail(ErrorCode::unsupported,
-                "block diffusion does not run on CUDA devices yet; {} runs on the CPU (--device "
-                "cpu)",
-                model.path().string());
-  }
   const bool either =
       options.device == "auto" && options.backend == "fast" && options.isa == "auto" && options.packed == "off";
   if (either) {
     const auto device = describe_cuda_device(0);
-    if (device && diffusion) {
-      note = "the CUDA device is not used: block diffusion runs on the CPU";
-    } else if (device) {
+    if (device) {
       chosen.device = "cuda";
       auto opened = open_on(model, chosen, progress);
       if (opened) return opened;

@@ -25,6 +25,7 @@ Expected<TensorType> parse_kv_type(std::string_view name);
 struct CacheRoom {
   size_t free = 0, weights = 0;
   bool reserved = false;  // all of it is the cache's; else something is left to others
+  bool canvases = false;  // the memory of canvases was taken before
 };
 
 /// KV pages for options.kv_positions, or max_streams times the context, at most what free memory holds beside the
@@ -32,9 +33,11 @@ struct CacheRoom {
 /// stream's do, or how many streams' canvases.
 Expected<int32_t> choose_pages(const EngineOptions& options, const Model& model, size_t page_bytes, CacheRoom room);
 
-/// Bytes of the KV cache that will be allocated, for a backend that has to divide its memory before.
+/// Bytes of the KV cache that will be allocated, and rows of each stream's canvas (0: the model has none), for a
+/// backend that has to divide its memory before.
 struct CacheBytes {
   size_t least = 0, wanted = 0;
+  int32_t canvas = 0;
 };
 
 /// options.device `auto` is the CPU here.

@@ -99,31 +99,41 @@ float temperature_at(const DiffusionRules& rules, int32_t left) {
   return rules.t_min + (rules.t_max - rules.t_min) * part;
 }
 
-Expected<CanvasRow> read_canvas_row(std::span<float> logits, float temperature, float u) {
-  kernels().divide(logits, temperature);
-  const RowScan scan = kernels().scan(logits);
-  if (!scan.finite) {
+Expected<CanvasRow> canvas_row_of(const CanvasReading& reading, float temperature) {
+  if (!reading.finite) {
     return fail(ErrorCode::internal,
                 "a logit is not a finite number: the weights hold NaN or Inf, or overflow (temperature {})",
                 temperature);
   }
-  const size_t chunks = (logits.size() + kRowChunk - 1) / kRowChunk;
-  std::vector<float> sums(chunks), moments(chunks);
-  kernels().weigh(logits, scan.value, sums, moments);
-  float total = 0, moment = 0;
-  for (size_t chunk = 0; chunk < chunks; ++chunk) {
-    total += sums[chunk];
-    moment += moments[chunk];
-  }
   CanvasRow row;
-  row.best = scan.token;
-  row.drawn = draw(logits, sums, u * total);
-  row.entropy = numerics::log(total) - moment / total;
+  row.best = reading.best;
+  row.drawn = reading.drawn;
+  row.entropy = numerics::log(reading.total) - reading.moment / reading.total;
   if (!std::isfinite(row.entropy)) {
     return fail(ErrorCode::internal,
                 "a row of logits spans more than a float holds: the weights overflow (temperature {})", temperature);
   }
-  row.mixture = mixture_of(logits, sums, 1.0F / total);
+  return row;
+}
+
+Expected<CanvasRow> read_canvas_row(std::span<float> logits, float temperature, float u) {
+  kernels().divide(logits, temperature);
+  const RowScan scan = kernels().scan(logits);
+  CanvasReading reading;
+  reading.finite = scan.finite;
+  reading.best = scan.token;
+  const size_t chunks = (logits.size() + kRowChunk - 1) / kRowChunk;
+  std::vector<float> sums(chunks), moments(chunks);
+  if (scan.finite) {
+    kernels().weigh(logits, scan.value, sums, moments);
+    for (size_t chunk = 0; chunk < chunks; ++chunk) {
+      reading.total += sums[chunk];
+      reading.moment += moments[chunk];
+    }
+    reading.drawn = draw(logits, sums, u * reading.total);
+  }
+  COHORT_ASSIGN(CanvasRow row, canvas_row_of(reading, temperature));
+  row.mixture = mixture_of(logits, sums, 1.0F / reading.total);
   return row;
 }
 
@@ -151,11 +161,16 @@ int32_t Canvas::random_token(int32_t row, uint32_t draw) const {
       random_below(random_.seed, position(row), draw, random_.stream, static_cast<uint32_t>(vocabulary_)));
 }
 
-Expected<CanvasRow> Canvas::read(int32_t row, std::span<float> logits) const {
+CanvasRule Canvas::rule(int32_t row) const {
   // Draw 0 made the first canvas; step k = 1, 2, ... has draws 2k - 1 for the choice and 2k for the noise.
   const auto draw = static_cast<uint32_t>(2 * steps_ + 1);
-  return read_canvas_row(logits, temperature_at(rules_, rules_.max_steps - steps_),
-                         uniform(random_.seed, position(row), draw, random_.stream));
+  return {temperature_at(rules_, rules_.max_steps - steps_),
+          uniform(random_.seed, position(row), draw, random_.stream)};
+}
+
+Expected<CanvasRow> Canvas::read(int32_t row, std::span<float> logits) const {
+  const CanvasRule rule = this->rule(row);
+  return read_canvas_row(logits, rule.temperature, rule.u);
 }
 
 void Canvas::settle(std::vector<CanvasRow> rows) {

@@ -9,6 +9,7 @@
 #include "cohort/error.h"
 #include "cohort/sampling.h"
 #include "kernels/batch.h"
+#include "kernels/canvas_reader.h"
 
 namespace cohort {
 
@@ -28,6 +29,8 @@ struct CanvasRow {
 /// logits [vocabulary] are scratch afterwards; u in [0, 1) draws. internal: a logit, or a difference of two, is no
 /// finite number.
 Expected<CanvasRow> read_canvas_row(std::span<float> logits, float temperature, float u);
+/// The same of a row that was read elsewhere, where its mixture stays.
+Expected<CanvasRow> canvas_row_of(const CanvasReading& reading, float temperature);
 
 /// Which rows a step accepts: in ascending order of entropy, ties to the lower row, those whose predecessors' entropies
 /// sum up to at most `bound`; the surest always.
@@ -54,6 +57,8 @@ class Canvas {
   /// The step that starts from them has run: their memory is needed for its own.
   void forget_mixtures() { mixtures_ = {}; }
 
+  /// How row `row` of the step that starts from them is read.
+  CanvasRule rule(int32_t row) const;
   /// What the logits [vocabulary] of row `row` say; they are scratch afterwards. Rows may be read by different threads.
   Expected<CanvasRow> read(int32_t row, std::span<float> logits) const;
   /// The step's rows, all of them: the next canvas, or the end.

@@ -71,6 +71,11 @@ Expected<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, c
   impl->page_bytes = KvCache::page_bytes(program.cache_layers, kv_type);
   COHORT_ASSIGN(OpenedBackend opened, open_backend(*impl->model, options, progress));
   impl->backend = std::move(opened.backend);
+  if (auto* reader = dynamic_cast<CanvasReader*>(impl->backend.get());
+      reader != nullptr && reader->canvas_places() > 0) {
+    impl->reader = reader;
+    impl->places.resize(reader->canvas_places());
+  }
   impl->note = std::move(opened.note);
   impl->roster =
       std::make_unique<Roster>(options.max_streams, opened.pages, options.prefix_cache, options.priority_aging_s);

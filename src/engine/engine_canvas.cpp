@@ -44,9 +44,10 @@ Batch Engine::Impl::make_canvas_batch(std::span<const int32_t> rows) {
     if (denoising && s.canvas == nullptr) {
       const CanvasRandom random{s.request.sampling.seed, s.request.sampling.stream};
       s.canvas = std::make_unique<Canvas>(rules, random, s.size(), vocabulary());
+      if (reader != nullptr) s.place = places.take();  // there are as many as sequences run
     }
     batch.sequences.push_back({batch.rows(), rows[i], s.cached, s.pages, denoising,
-                               denoising ? s.canvas->mixtures() : std::span<const Mixture>()});
+                               denoising && reader == nullptr ? s.canvas->mixtures() : std::span<const Mixture>()});
     const auto tokens =
         denoising ? s.canvas->tokens() : std::span<const int32_t>(s.tokens).subspan(static_cast<size_t>(s.cached));
     for (int32_t r = 0; r < rows[i]; ++r) {
@@ -58,17 +59,45 @@ Batch Engine::Impl::make_canvas_batch(std::span<const int32_t> rows) {
   return batch;
 }
 
-/// What the step's logits say of the canvases of `sequences` (indices of running ones). Each row depends on its own
-/// logits alone, so they are spread over threads.
+/// Runs the step; what it says of the canvases' rows is then in readings, or in logits.
+Expected<StepStats> Engine::Impl::run_canvases(const Batch& batch, std::span<const int32_t> rows) {
+  if (reader == nullptr) return run_whole_logits(batch);
+  std::vector<CanvasPlace> at;
+  std::vector<CanvasRule> how;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] == 0) continue;
+    const Sequence& s = roster->running()[i];
+    at.emplace_back();
+    if (!s.denoising()) continue;
+    at.back() = {s.place.index(), s.canvas->steps() > 0};
+    for (int32_t row = 0; row < rows[i]; ++row) how.push_back(s.canvas->rule(row));
+  }
+  readings.assign(batch.sampled_rows.size(), {});
+  if (options.batching) return reader->run_canvases(batch, at, how, readings);
+  return run_one_by_one(batch, [&](const Batch& one, size_t sequence, size_t sampled) {
+    const size_t count = one.sampled_rows.size();
+    return reader->run_canvases(one, std::span(at).subspan(sequence, 1), std::span(how).subspan(sampled, count),
+                                std::span(readings).subspan(sampled, count));
+  });
+}
+
+/// sampled: the row's place among the sampled ones.
+Expected<CanvasRow> Engine::Impl::read_row(const Canvas& canvas, int32_t row, size_t sampled) {
+  if (reader != nullptr) return canvas_row_of(readings[sampled], canvas.rule(row).temperature);
+  const auto width = static_cast<size_t>(vocabulary());
+  return canvas.read(row, std::span(logits).subspan(sampled * width, width));
+}
+
+/// What the step says of the canvases of `sequences` (indices of running ones). Each row depends on its own logits
+/// alone, so they are spread over threads.
 std::vector<Expected<void>> Engine::Impl::read_canvases(std::span<const size_t> sequences) {
-  const auto width = static_cast<size_t>(vocabulary()), length = static_cast<size_t>(rules.canvas_length);
+  const auto length = static_cast<size_t>(rules.canvas_length);
   for (const size_t sequence : sequences) roster->running()[sequence].canvas->forget_mixtures();
   std::vector<CanvasRow> rows(sequences.size() * length);
   std::vector<Expected<void>> results(rows.size());
   samplers->run(static_cast<int64_t>(rows.size()), [&](int64_t k, int) {
     const auto at = static_cast<size_t>(k);
-    const Canvas& canvas = *roster->running()[sequences[at / length]].canvas;
-    auto row = canvas.read(static_cast<int32_t>(at % length), std::span(logits).subspan(at * width, width));
+    auto row = read_row(*roster->running()[sequences[at / length]].canvas, static_cast<int32_t>(at % length), at);
     if (row) {
       rows[at] = std::move(*row);
     } else {
@@ -94,6 +123,7 @@ void Engine::Impl::commit(Sequence& s, Expected<void> read, StepReport& report) 
   }
   if (!s.canvas->done()) return;
   const auto canvas = std::move(s.canvas);
+  s.place = {};
   ++report.canvases;
   report.canvas_steps += canvas->steps();
   if (s.generated() == 0) {
@@ -118,8 +148,7 @@ Expected<StepReport> Engine::Impl::canvas_step() {
   const Batch batch = make_canvas_batch(rows);
   event_rows.clear();
   if (batch.rows() == 0) return report;
-  logits.resize(batch.sampled_rows.size() * static_cast<size_t>(vocabulary()));
-  COHORT_ASSIGN(StepStats stats, options.batching ? backend->run(batch, logits) : run_one_by_one(batch));
+  COHORT_ASSIGN(StepStats stats, run_canvases(batch, rows));
   report.rows = batch.rows();
   report.distinct_experts = stats.distinct_experts;
   report.bytes = stats.bytes;

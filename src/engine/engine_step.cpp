@@ -63,15 +63,24 @@ Expected<StepStats> Engine::Impl::run(const Batch& batch, std::span<const int32_
     return backend->run_top(batch, draw_rules(rows), top, draws);
   }
   top.clear();
-  logits.resize(sampled * static_cast<size_t>(vocabulary()));
-  return options.batching ? backend->run(batch, logits) : run_one_by_one(batch);
+  return run_whole_logits(batch);
+}
+
+Expected<StepStats> Engine::Impl::run_whole_logits(const Batch& batch) {
+  const auto width = static_cast<size_t>(vocabulary());
+  logits.resize(batch.sampled_rows.size() * width);
+  if (options.batching) return backend->run(batch, logits);
+  return run_one_by_one(batch, [&](const Batch& one, size_t, size_t sampled) {
+    return backend->run(one, std::span(logits).subspan(sampled * width, one.sampled_rows.size() * width));
+  });
 }
 
 /// The off-switch: every sequence's rows as a step of their own. Same bytes, by docs/NUMERICS.md.
-Expected<StepStats> Engine::Impl::run_one_by_one(const Batch& batch) {
+Expected<StepStats> Engine::Impl::run_one_by_one(const Batch& batch, const RunAlone& run) {
   StepStats total;
   size_t sampled = 0;
-  for (const SequenceRows& s : batch.sequences) {
+  for (size_t sequence = 0; sequence < batch.sequences.size(); ++sequence) {
+    const SequenceRows& s = batch.sequences[sequence];
     Batch one;
     const auto first = batch.tokens.begin() + s.first_row;
     one.tokens.assign(first, first + s.rows);
@@ -82,8 +91,7 @@ Expected<StepStats> Engine::Impl::run_one_by_one(const Batch& batch) {
     while (sampled < batch.sampled_rows.size() && batch.sampled_rows[sampled] < s.first_row + s.rows) {
       one.sampled_rows.push_back(batch.sampled_rows[sampled++] - s.first_row);
     }
-    const auto v = static_cast<size_t>(vocabulary());
-    COHORT_ASSIGN(StepStats stats, backend->run(one, std::span(logits).subspan(before * v, (sampled - before) * v)));
+    COHORT_ASSIGN(StepStats stats, run(one, sequence, before));
     total.seconds += stats.seconds;
     total.rows += stats.rows;
     total.distinct_experts += stats.distinct_experts;

@@ -37,6 +37,10 @@ void Roster::give_up_pages(Sequence& sequence) {
   sequence.node = PrefixTree::kRoot;
   sequence.published = 0;
   if (sequence.generated() == 0) sequence.reused = 0;
+  if (sequence.place.taken()) {
+    sequence.canvas.reset();
+    sequence.place = {};
+  }
 }
 
 void Roster::remove(SequenceId id) {

@@ -9,6 +9,7 @@
 
 #include "cohort/engine.h"
 #include "engine/canvas.h"
+#include "engine/canvas_places.h"
 #include "engine/window_chooser.h"
 #include "kv/prefix_tree.h"
 
@@ -29,7 +30,8 @@ struct Sequence {
   std::vector<int32_t> guesses;      // of the tokens after those, to be checked in the next step
   HitRate hits;
   int32_t canvas_length = 0;       // 0: one token after another
-  std::unique_ptr<Canvas> canvas;  // that is being denoised, behind the tokens; it outlives a preemption
+  std::unique_ptr<Canvas> canvas;  // that is being denoised, behind the tokens; it outlives a preemption unless
+  CanvasPlaces::Place place;       // a device keeps what is thought of it, here: then it begins anew, to the same end
 
   int32_t prompt_size() const { return static_cast<int32_t>(request.prompt.size()); }
   int32_t size() const { return static_cast<int32_t>(tokens.size()); }

@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "base/rng.h"
+#include "kernels/canvas_reader.h"
 #include "kv/pages.h"
 
 namespace cohort {
@@ -77,16 +78,30 @@ void FedStreams::add_rows(Batch& batch, size_t stream, int32_t first, int32_t ro
 
 Expected<void> FedStreams::step(const Batch& batch, StepStats& sums) {
   const auto start = std::chrono::steady_clock::now();
-  const auto top = static_cast<size_t>(shape_.whole_logits ? 0 : backend_.top_logits());
-  top_.resize(batch.sampled_rows.size() * top);
-  const size_t wanted = batch.sampled_rows.size() * static_cast<size_t>(program_.vocabulary);
-  COHORT_ASSIGN(const StepStats stats, top > 0 ? backend_.run_top(batch, {}, top_, {})
-                                               : backend_.run(batch, std::span(logits_).first(wanted)));
+  COHORT_ASSIGN(const StepStats stats, run(batch));
   sums.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   sums.rows += stats.rows;
   sums.bytes += stats.bytes;
   sums.distinct_experts += stats.distinct_experts;
   return {};
+}
+
+/// As the engine would.
+Expected<StepStats> FedStreams::run(const Batch& batch) {
+  auto* reader = dynamic_cast<CanvasReader*>(&backend_);
+  if (batch.sequences[0].canvas && reader != nullptr && reader->canvas_places() > 0) {
+    std::vector<CanvasPlace> places;
+    for (size_t i = 0; i < pages_.size(); ++i) places.push_back({static_cast<int32_t>(i), thinks_});
+    thinks_ = true;
+    const std::vector<CanvasRule> rules(batch.sampled_rows.size(), {0.8F, 0.5F});
+    std::vector<CanvasReading> readings(rules.size());
+    return reader->run_canvases(batch, places, rules, readings);
+  }
+  const auto top = static_cast<size_t>(shape_.whole_logits ? 0 : backend_.top_logits());
+  top_.resize(batch.sampled_rows.size() * top);
+  if (top > 0) return backend_.run_top(batch, {}, top_, {});
+  return backend_.run(batch,
+                      std::span(logits_).first(batch.sampled_rows.size() * static_cast<size_t>(program_.vocabulary)));
 }
 
 double median(std::vector<double> values) {

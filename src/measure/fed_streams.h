@@ -35,6 +35,8 @@ class FedStreams {
   /// would. The sums over all steps; seconds as seen from outside of the backend.
   Expected<StepStats> prefill();
   /// generated_tokens steps of one row (or of the canvas) of each stream, all sampled. The sums over all steps.
+  /// Canvases are thought to hold a few tokens a row; or, where the backend keeps that itself, what each step made of
+  /// the one before.
   Expected<StepStats> decode();
   /// The logits of the last step: [sampled rows, vocabulary]; with shape.whole_logits, or where the backend has no
   /// other.
@@ -43,12 +45,14 @@ class FedStreams {
  private:
   void add_rows(Batch& batch, size_t stream, int32_t first, int32_t rows);
   Expected<void> step(const Batch& batch, StepStats& sums);
+  Expected<StepStats> run(const Batch& batch);
 
   Backend& backend_;
   const Program& program_;
   FeedShape shape_;
   std::vector<std::vector<int32_t>> pages_;
   std::vector<Mixture> thought_;  // of the rows of a canvas
+  bool thinks_ = false;           // the backend keeps thoughts of all canvases
   std::vector<float> logits_;
   std::vector<TopLogit> top_;
 };

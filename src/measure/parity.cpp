@@ -185,7 +185,7 @@ Expected<ParityReport> check_parity(const ParityOptions& options,
   const auto make = [&](const EngineOptions& o) -> Expected<std::unique_ptr<Backend>> {
     const int32_t most = std::max(pages, check.pages());
     const size_t bytes = KvCache::page_bytes(program.cache_layers, kv_type) * static_cast<size_t>(most);
-    COHORT_ASSIGN(auto backend, make_backend(program, o, {bytes, bytes}, {}));
+    COHORT_ASSIGN(auto backend, make_backend(program, o, {bytes, bytes, report.canvas}, {}));
     COHORT_TRY(backend->allocate_cache(kv_type, most));
     return backend;
   };

@@ -167,9 +167,10 @@ class Profiler {
 
 /// Kernels of a step on a device, each kind run by itself on the data of the last step. Bytes and layers are not known
 /// by kind.
+/// canvas: rows that a stream denoises together; 0: one token after another.
 Expected<ProfilePoint> device_point(CudaBackend& backend, const Program& program, const ProfileOptions& o,
-                                    double bandwidth, int32_t streams, bool prefill) {
-  const FeedShape shape = {o.prompt_tokens, o.steps, o.engine.prefill_rows, false};
+                                    double bandwidth, int32_t canvas, int32_t streams, bool prefill) {
+  const FeedShape shape = {o.prompt_tokens, o.steps, o.engine.prefill_rows, false, canvas};
   ProfilePoint p;
   p.streams = streams;
   p.prefill = prefill;
@@ -185,13 +186,14 @@ Expected<ProfilePoint> device_point(CudaBackend& backend, const Program& program
   const StepStats& run = runs[static_cast<size_t>(o.repeats / 2)];
   const int32_t chunk = std::min(o.engine.prefill_rows, o.prompt_tokens);
   const int32_t steps = prefill ? (o.prompt_tokens + chunk - 1) / chunk * streams : o.steps;
-  p.rows = static_cast<double>(streams) * (prefill ? o.prompt_tokens : o.steps) / steps;
+  const int32_t each = std::max(canvas, 1);
+  p.rows = static_cast<double>(streams) * (prefill ? o.prompt_tokens : o.steps * each) / steps;
   p.seconds = run.seconds / steps;
   p.distinct_experts = run.distinct_experts / steps;
   p.bytes = run.bytes / steps;
   p.roofline_seconds = bandwidth > 0 ? p.bytes / bandwidth : 0;
   COHORT_ASSIGN(const std::vector<KernelTime> times,
-                backend.profile(prefill ? (o.prompt_tokens - 1) % chunk + 1 : streams));
+                backend.profile(prefill ? (o.prompt_tokens - 1) % chunk + 1 : streams * each));
   for (const KernelTime& t : times) {
     ProfileEntry e;
     e.name = t.kind;
@@ -315,11 +317,11 @@ Expected<ProfileReport> profile_steps(const ProfileOptions& options,
     report.bandwidth = device->read_bandwidth();
     for (const int32_t count : o.streams) {
       if (progress) progress(counted(count, "stream"));
-      COHORT_ASSIGN(ProfilePoint point, device_point(*device, program, o, report.bandwidth, count, false));
+      COHORT_ASSIGN(ProfilePoint point, device_point(*device, program, o, report.bandwidth, canvas, count, false));
       report.points.push_back(std::move(point));
     }
     if (progress) progress("prefill");
-    COHORT_ASSIGN(ProfilePoint prefill, device_point(*device, program, o, report.bandwidth, 1, true));
+    COHORT_ASSIGN(ProfilePoint prefill, device_point(*device, program, o, report.bandwidth, canvas, 1, true));
     report.points.push_back(std::move(prefill));
     for (ProfilePoint& point : report.points) point.explanation = explain_device(point);
     return report;

@@ -9,6 +9,10 @@
 //   device_check host MODEL B...   a file or the name of a synthetic model: all, half and none of the experts on the
 //                                  device, and the CPU; the same tokens, and tokens a second at B streams; with
 //                                  DEVICE_CHECK_COUNTS=FILE half once more, by an importance matrix
+//   device_check canvas_bits [PART...]  block diffusion against the reference, bit by bit; programs as above
+//   device_check canvas MODEL B... a file or the name of a synthetic model of block diffusion on the device and the
+//   CPU:
+//                                  the same tokens, and steps of B streams
 //   device_check probe B [prefill] one step for a profiler, then their prompts
 //   device_check stamps B FILE     where each block of a decode step was when (builds with -DCOHORT_CUDA_STAMPS=ON)
 //
@@ -26,6 +30,7 @@
 #include <string>
 #include <thread>
 
+#include "canvas_check.h"
 #include "host_check.h"
 #include "kernels/cuda/backend.h"
 #include "kernels/reference/backend.h"
@@ -295,6 +300,7 @@ bool all_bits(bool quick, const std::vector<std::string>& parts) {
   const Shape mini = {"mini", 2, 1024, 16, 4, 128, 384, 64, 8, 256, 1024};
   const Shape kquant = {"kquant", 2, 512, 8, 2, 64, 256, 16, 4, 256, 1024};
   const Shape gemma = {"gemma", 1, 2816, 4, 2, 256, 704, 16, 8, 256, 1024, 100};
+  const Shape crowded = {"crowded", 2, 256, 4, 2, 64, 256, 3, 2, 320, 1024};  // 9 to 32 rows, few routes, fewer experts
   const Shape wide = {"wide", 1, 256, 64, 4, 64, 256, 8, 2, 256, 1024};
   bool good = check_launches(small, {Q4, Q4, Q4, Q4, Q4});
   good &= check_launches(small, {Q4, Q4, Q4, Q4, Q4}, {0.5, true});
@@ -321,6 +327,7 @@ bool all_bits(bool quick, const std::vector<std::string>& parts) {
   check(mini, {Q4, Q4, Q4, Q4, Q4}, TensorType::f16, 600, "q4_0, mini's layers, 600");
   check(gemma, {Q8, Q8, Q4, Q4, Q8}, TensorType::f16, 270, "gemma's sizes");
   check(wide, {Q8, K6, Q8, K4, K6}, TensorType::f16, 20, "K = 4096 in two parts");
+  check(crowded, {Q4, Q4, Q4, Q4, Q4}, TensorType::f16, 20, "q4_0, three experts");
   if (!quick) {
     using T = TensorType;
     for (const auto& [type, name] : {std::pair{T::q4_1, "q4_1"},
@@ -653,10 +660,12 @@ int main(int argc, char** argv) {
     std::vector<int32_t> counts;
     for (size_t i = named ? 2 : 1; i < args.size(); ++i) counts.push_back(std::atoi(args[i].c_str()));
     good = speed(named ? args[1] : "q4_0", false, true, counts);
-  } else if (what == "host" && args.size() > 2) {
+  } else if (what == "canvas_bits") {
+    good = check_canvas_bits({args.begin() + 1, args.end()});
+  } else if ((what == "host" || what == "canvas") && args.size() > 2) {
     std::vector<int> counts;
     for (size_t i = 2; i < args.size(); ++i) counts.push_back(std::max(1, std::atoi(args[i].c_str())));
-    good = check_host(args[1], counts);
+    good = what == "host" ? check_host(args[1], counts) : check_canvas_tokens(args[1], counts);
   } else if (what == "climb") {
     const int32_t last = args.size() > 1 ? std::atoi(args[1].c_str()) : 65;
     good = speed("q4_0", true, false, {std::clamp(last, 1, 65)});

@@ -12,6 +12,7 @@
 // What bounds it: issue slots (per position and dimension a fourth of a shared-memory load beside the fma of each
 // head) at many rows; latency at few, where heads are spread over more blocks instead.
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/units.h"
 
 namespace cohort::cuda {
 namespace {
@@ -47,7 +48,8 @@ struct Item {
   const int32_t* unit;
   int first_head, kv_head;
   int row, split, position;
-  int begin, end;  // visible positions of the split
+  int begin, end;           // visible positions of the split
+  int first_split, splits;  // of all that the row sees
   __device__ Item(const AttentionArgs& args, int index, int first) : first_head(first) {
     unit = args.step.units[args.window_index] + int64_t{index} * kUnitWords;
     kv_head = first_head / (args.heads / args.kv_heads);
@@ -55,8 +57,11 @@ struct Item {
     split = unit[kUnitSplit];
     position = unit[kUnitPosition];
     const int first_visible = args.window > 0 ? max(0, position + 1 - args.window) : 0;
+    const int stop = position + 1 + unit_ahead(unit[kUnitRows]);
     begin = max(first_visible - split * kSplit, 0);
-    end = min(position + 1 - split * kSplit, kSplit);
+    end = min(stop - split * kSplit, kSplit);
+    first_split = first_visible / kSplit;
+    splits = (stop - 1) / kSplit - first_split + 1;
   }
 };
 
@@ -176,13 +181,11 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
     if (lane == 0) sh.sum[warp] = sum;
   }
 
-  const int group_units =
-      item.position / kSplit - (args.window > 0 ? max(0, item.position + 1 - args.window) / kSplit : 0) + 1;
+  const int group_units = item.splits;
   const bool single = group_units == 1;
-  const int first_split = item.position / kSplit + 1 - group_units;
   const int64_t split_stride = int64_t{args.heads} * (dims + kPartialHead);
   float* all = args.partial + (int64_t{item.unit[kUnitPartial]} * args.heads + item.first_head) * (dims + kPartialHead);
-  float* partial = all + (item.split - first_split) * split_stride;
+  float* partial = all + (item.split - item.first_split) * split_stride;
   const int segment = warp >> 1;
   const int from = max(begin, segment * 64);
   int to = min(end, segment * 64 + 64);

@@ -9,6 +9,7 @@
 // warps have a segment of 64 positions, a lane two dimensions. The last block of a (row, heads) merges the splits.
 // What bounds it: issue slots: a conversion and a multiplication beside each value's fma for every head of the block.
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/units.h"
 
 namespace cohort::cuda {
 namespace {
@@ -116,7 +117,8 @@ __device__ void attend(const AttentionArgs& args, Shared& sh, int index, int fir
   const int32_t* unit = args.step.units[args.window_index] + int64_t{index} * kUnitWords;
   const int row = unit[kUnitRow], split = unit[kUnitSplit], position = unit[kUnitPosition];
   const int first_visible = args.window > 0 ? max(0, position + 1 - args.window) : 0;
-  const int begin = max(first_visible - split * kSplit, 0), end = min(position + 1 - split * kSplit, kSplit);
+  const int stop = position + 1 + unit_ahead(unit[kUnitRows]);
+  const int begin = max(first_visible - split * kSplit, 0), end = min(stop - split * kSplit, kSplit);
   const auto page_at = [&](const std::byte* base, int page) {
     return base + (int64_t{unit[kUnitPages + page]} * args.kv_heads + kv_head) * scaled_bytes(dims);
   };
@@ -176,7 +178,7 @@ __device__ void attend(const AttentionArgs& args, Shared& sh, int index, int fir
     if (lane == 0) sh.sum[warp] = sum;
   }
 
-  const int first_split = first_visible / kSplit, splits = position / kSplit - first_split + 1;
+  const int first_split = first_visible / kSplit, splits = (stop - 1) / kSplit - first_split + 1;
   const int64_t split_stride = int64_t{args.heads} * (dims + kPartialHead);
   float* all = args.partial + (int64_t{unit[kUnitPartial]} * args.heads + first_head) * (dims + kPartialHead);
   float* partial = all + (split - first_split) * split_stride;

@@ -12,7 +12,7 @@ Expected<std::unique_ptr<CudaBackend>> make_cuda_backend(const Program&, const C
 Expected<std::string> describe_cuda_device(int) {
   return fail(ErrorCode::not_found, "this binary was built without CUDA; use --device cpu");
 }
-Expected<DeviceNeeds> cuda_memory_needs(const Program&, int32_t) {
+Expected<DeviceNeeds> cuda_memory_needs(const Program&, int32_t, int32_t, int32_t) {
   return fail(ErrorCode::unsupported, "this binary was built without CUDA; use --device cpu");
 }
 
@@ -26,6 +26,7 @@ Expected<DeviceNeeds> cuda_memory_needs(const Program&, int32_t) {
 
 #include "base/memory.h"
 #include "kernels/cuda/cache_memory.h"
+#include "kernels/cuda/canvases.h"
 #include "kernels/cuda/device_times.h"
 #include "kernels/cuda/draw.h"
 #include "kernels/cuda/host_visits.h"
@@ -52,9 +53,10 @@ constexpr size_t kDevicePage = size_t{2} << 20;
 
 class Backend final : public CudaBackend {
  public:
-  Backend(const Program& program, const CudaOptions& options) : program_(program), options_(options) {
-    limits_.rows = std::max(options.max_rows, kWideRows);
-  }
+  Backend(const Program& program, const CudaOptions& options)
+      : program_(program),
+        options_(options),
+        limits_(limits_of(program, options.max_rows, options.canvas, options.streams)) {}
 
   ~Backend() override {
     if (visits_ != nullptr) visits_->let_pass(ticket_);
@@ -85,6 +87,7 @@ class Backend final : public CudaBackend {
     COHORT_ASSIGN(lowered_, lower(program_, limits_, cache_.memory(), memory_, *uploader, sms_,
                                   visits_ != nullptr ? visits_->part() : HostPart{}));
     writer_ = StepWriter(limits_, lowered_.windows);
+    COHORT_TRY(canvases_.open(lowered_.canvases, limits_));
     COHORT_TRY(allocate_stamps(memory_, lowered_.launches.size(), step_));
     return uploader->finish();
   }
@@ -152,6 +155,16 @@ class Backend final : public CudaBackend {
                             vocabulary() * sizeof(float), cudaMemcpyDeviceToHost),
                  "reading logits");
   }
+  int32_t canvas_places() const override { return canvases_.any() ? limits_.places : 0; }
+  Expected<StepStats> run_canvases(const Batch& batch, std::span<const CanvasPlace> places,
+                                   std::span<const CanvasRule> rules, std::span<CanvasReading> readings) override {
+    orders_ = {places, rules};
+    return run_all(batch, Ending::canvas, [&](int32_t sampled, int32_t count) -> Expected<void> {
+      COHORT_TRY(check(cudaStreamSynchronize(stream_), "running a step"));
+      std::copy_n(canvases_.readings(), count, readings.begin() + sampled);
+      return {};
+    });
+  }
   size_t free_cache_bytes() const override {
     const auto memory = memory_of_device();
     if (!memory) return 0;
@@ -209,6 +222,7 @@ class Backend final : public CudaBackend {
     needs.memory.cache_wanted = options_.cache_wanted;
     for (size_t l = 0; l < options_.expert_counts.size(); ++l)
       needs.memory.layers[l].counts = options_.expert_counts[l];
+    COHORT_TRY(check_canvas_room(needs.memory, limits_, program_.vocabulary, room_));
     COHORT_ASSIGN(placement_, place_experts(needs.memory, room_));
     return {};
   }
@@ -250,10 +264,10 @@ class Backend final : public CudaBackend {
     return {};
   }
 
-  /// What follows the logits in a step: nothing, the highest one, the kTopLogits highest ones of each row, or those and
-  /// a draw from all.
-  enum class Ending { logits, greedy, top, draw };
-  static constexpr int kEndings = 4;
+  /// What follows the logits in a step: nothing, the highest one, the kTopLogits highest ones of each row, those and a
+  /// draw from all, or the reading of canvases.
+  enum class Ending { logits, greedy, top, draw, canvas };
+  static constexpr int kEndings = 5;
 
   size_t vocabulary() const { return static_cast<size_t>(program_.vocabulary); }
   int32_t* top_ids() const { return results_ + limits_.sampled + 1; }
@@ -354,6 +368,7 @@ class Backend final : public CudaBackend {
   template <class Serve>
   Expected<void> launch_all(Launcher launcher, Ending ending, const Serve& serve) {
     launch_begin({host_, launcher.step, lowered_.distinct}, stream_);
+    if (canvases_.any()) launch_begin_canvas(canvases_.begin_args(launcher.step), stream_);
     size_t launched = 0, visit = 0;
     for (const Launch* launch : launches_of(launcher.flow)) {
       if (visit < lowered_.visits.size() && lowered_.visits[visit].resume == launched) COHORT_TRY(serve(visit++));
@@ -376,6 +391,8 @@ class Backend final : public CudaBackend {
     if (ending == Ending::draw) {
       launch_draw({launcher.step, lowered_.logits, program_.vocabulary, mapped_rules_, mapped_draws_}, sms_, stream_);
     }
+    if (ending == Ending::canvas)
+      launch_read_canvas(canvases_.read_args(launcher.step, lowered_.logits, program_.vocabulary), sms_, stream_);
     if (lowered_.distinct != nullptr)
       cudaMemcpyAsync(results_ + limits_.sampled, lowered_.distinct, 4, cudaMemcpyDeviceToHost, stream_);
     return {};
@@ -437,15 +454,22 @@ class Backend final : public CudaBackend {
     host_seconds_ = 0;
     for (int32_t begin = 0, sampled = 0; begin < batch.rows();) {
       const StepPart part = writer_.next_part(batch, begin, sampled);
+      if (part.rows() == 0) {
+        return fail(ErrorCode::capacity, "CUDA: the canvas at row {} does not fit a step of {} rows, canvases of {}",
+                    begin, limits_.rows, limits_.canvas);
+      }
       const Variant variant = variant_of(part.rows());
       const bool decode = variant != Variant::tiles && StepWriter::one_row_each(batch, part);
-      writer_.write(batch, part, can_group() && !decode ? lowered_.group_rows : 1, next_ticket(), host_);
+      const bool may_group = can_group() && !StepWriter::has_canvas(batch, part);
+      writer_.write(batch, part, may_group && !decode ? lowered_.group_rows : 1, next_ticket(), host_);
       if (ending == Ending::draw) {
         std::copy_n(rules_.begin() + sampled, part.sampled(), mapped_rules_);
         std::fill_n(mapped_draws_, part.sampled(), Draw{});
       }
+      if (canvases_.any())
+        COHORT_TRY(canvases_.prepare(batch, part, ending == Ending::canvas ? orders_ : CanvasOrders{}, stream_));
       const int32_t units = StepWriter::most_units(host_);
-      const bool groups = can_group() && (!decode || units > kFewUnits);
+      const bool groups = may_group && (!decode || units > kFewUnits);
       const bool one_row = decode && !groups && part.rows() == 1 && units <= kClusterUnits;
       last_ = {variant, decode, groups, one_row, flow_of(decode, part.rows()), step_, sms_, stream_};
       last_.step.max_rows = most_rows(variant);
@@ -493,6 +517,8 @@ class Backend final : public CudaBackend {
   DrawRule* mapped_rules_ = nullptr;   // [sampled], mapped
   Draw* mapped_draws_ = nullptr;       // [sampled], mapped
   std::span<const DrawRule> rules_;    // of the batch that runs
+  Canvases canvases_;
+  CanvasOrders orders_;  // of the batch that runs
   unsigned long long* best_ = nullptr;
   int32_t* argmax_counters_ = nullptr;      // [sampled] and one more word for read_rate
   Graph graphs_[kVariants][10 * kEndings];  // by decode and groups, one row, or flow; and ending

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/canvas_reader.h"
 #include "kernels/cpu/host_experts.h"
 #include "moe/placement.h"
 
@@ -20,6 +21,8 @@ namespace cohort {
 struct CudaOptions {
   int device = 0;
   int32_t max_rows = 2048;               // of one submission; a larger batch runs as several
+  int32_t canvas = 0;                    // length of the model's canvases (block diffusion); 0: it has none
+  int32_t streams = 1;                   // of which the device keeps a canvas each
   int threads = 1;                       // that pack weights, and compute experts in host memory
   bool graph = true;                     // false: every kernel is launched on its own (the off-switch)
   std::function<void(double)> progress;  // 0..1 while the weights go up; may be empty
@@ -49,7 +52,7 @@ struct BlockStamps {
   std::vector<uint64_t> cycles;  // of the SM: start, then the kernel's places; 0: not reached
 };
 
-class CudaBackend : public Backend {
+class CudaBackend : public Backend, public CanvasReader {
  public:
   /// As run, but the device picks each sampled row's highest logit (ties to the lower id) and only the ids come back.
   virtual Expected<StepStats> run_greedy(const Batch& batch, std::span<int32_t> tokens) = 0;
@@ -71,8 +74,10 @@ class CudaBackend : public Backend {
 /// host). `program` must outlive the backend; its weights are no longer needed, but for float experts in host memory.
 Expected<std::unique_ptr<CudaBackend>> make_cuda_backend(const Program& program, const CudaOptions& options);
 
-/// What the program takes of a device's memory in steps of at most max_rows rows; asks no device. Errors: unsupported.
-Expected<DeviceNeeds> cuda_memory_needs(const Program& program, int32_t max_rows);
+/// What the program takes of a device's memory in steps of at most max_rows rows, with canvases of so many rows of so
+/// many streams; asks no device. Errors: unsupported.
+Expected<DeviceNeeds> cuda_memory_needs(const Program& program, int32_t max_rows, int32_t canvas = 0,
+                                        int32_t streams = 1);
 
 /// "NVIDIA H200, 139.8 GB free of 143.8", or why there is no device to use: not_found when neither this build nor this
 /// machine is made for one, invalid_argument when there are devices but not this one.

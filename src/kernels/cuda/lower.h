@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/cuda/canvas.h"
 #include "kernels/cuda/flow.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/part.h"
@@ -57,6 +58,20 @@ struct Limits {
   int32_t rows = 2048;  // of one submission
   int32_t sampled = 256;
   int32_t units = 16384;  // (row, split) pairs of one window
+  int32_t canvas = 0;     // rows of a canvas at most; 0: the program has none
+  int32_t places = 0;     // canvases whose thoughts the device keeps
+};
+/// For steps of about max_rows rows of at most `streams` streams with canvases of at most `canvas` rows, of which each
+/// runs in one submission, whatever it sees; canvas 0: there are none.
+Limits limits_of(const Program& program, int32_t max_rows, int32_t canvas, int32_t streams);
+
+/// What canvases need between steps.
+struct CanvasMemory {
+  int32_t* kinds = nullptr;         // [rows] of the step
+  Thoughts thoughts;                // [places * canvas]
+  ThoughtEntry* entries = nullptr;  // of some rows at a time, when they come from the host
+  int32_t most_entries = 0;
+  int32_t* begins = nullptr;  // [canvas + 1] into them
 };
 
 /// Experts that the host computes, and the mapped memory in which a step meets it.
@@ -81,6 +96,7 @@ struct Lowered {
   int32_t group_rows = 64;         // then: most rows of a unit
   std::shared_ptr<FlowPlan> flow;  // null: not a program of that shape
   std::vector<Visit> visits;       // in the order of the step
+  CanvasMemory canvases;           // of a program that has some
 };
 
 /// Uploads every weight of the program, less those experts that the host computes, and lowers it for a device of `sms`

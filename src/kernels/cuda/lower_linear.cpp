@@ -85,9 +85,10 @@ Rows Lowering::fold_add(ValueId& output) {
 void Lowering::add_dense(const char* kind, const DeviceMatrix& m, LinearArgs args) {
   const Format format = m.format;
   const bool streams = stream_fits(format, m.geometry);
-  add(kind, [args, format, streams](const Launcher& l) mutable {
+  const bool few = args.sampled && limits_.canvas == 0;  // else whole canvases are sampled
+  add(kind, [args, format, streams, few](const Launcher& l) mutable {
     args.step = l.step;
-    if (!streams || (l.variant == Variant::tiles && !args.sampled)) {
+    if (!streams || (l.variant == Variant::tiles && !few)) {
       launch_tiles(format, Mode::dense, args, l.sms, l.stream);
     } else {
       launch_stream(format, l.variant != Variant::small, args, l.sms, l.stream);

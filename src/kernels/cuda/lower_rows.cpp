@@ -7,9 +7,9 @@ namespace cohort::cuda {
 Expected<void> Lowering::emit_rows(size_t at, RowArgs args, ValueId output, const Rows* few) {
   args.width = info(output).width;
   args.sampled = sampled(output);
-  if (args.width % 4 != 0 || args.width > 48 << 10) {
+  if (args.width % 4 != 0 || args.width > kMostRowValues) {
     return fail(ErrorCode::unsupported, "CUDA: '{}' has rows of {} values; they must be a multiple of 4, at most {}",
-                op(at).name, args.width, 48 << 10);
+                op(at).name, args.width, kMostRowValues);
   }
   const op::RmsNorm* norm = nullptr;
   ValueId normed = output;
@@ -132,6 +132,7 @@ Expected<void> Lowering::emit(size_t i, const op::Gate& gate) {
 }
 
 Expected<void> Lowering::emit(size_t i, const op::Scale& scale) {
+  if (scale.canvas_values != nullptr) return emit_canvas_scale(i, scale);
   ElementwiseArgs args;
   args.kind = scale.values->values.size() == 1 ? Elementwise::scale_one : Elementwise::scale_columns;
   COHORT_ASSIGN(args.factors, vector(scale.values));
@@ -142,16 +143,13 @@ Expected<void> Lowering::emit(size_t i, const op::Softcap& softcap) {
   ElementwiseArgs args;
   args.kind = Elementwise::softcap;
   args.cap = softcap.cap;
+  // In place where nobody else reads the input: the logits of canvases are large.
+  const ValueId input = op(i).inputs[0];
+  if (consumers_[index(input)].size() == 1 && values_[index(input)].rows.stride == info(input).width) {
+    values_[index(op(i).output)].rows = values_[index(input)].rows;
+    values_[index(op(i).output)].float_memory = values_[index(input)].float_memory;
+  }
   return emit_elementwise(i, args);
-}
-
-Expected<void> Lowering::emit(size_t, const op::Mix&) {
-  return fail(ErrorCode::unsupported,
-              "CUDA: block diffusion is not there yet, the model runs on the CPU (--device cpu)");
-}
-
-Expected<void> Lowering::emit(size_t i, const op::Condition&) {
-  return emit(i, op::Mix{});
 }
 
 Expected<void> Lowering::emit(size_t i, const op::Rope& rope) {

@@ -72,6 +72,8 @@ inline int entry_columns(Variant variant, bool streams) {
 }
 /// The most inputs of a router that launch_router and launch_float_linear take.
 inline constexpr int kRouterColumns = 4096;
+/// The most values of a row that a block holds in shared memory.
+inline constexpr int kMostRowValues = 48 << 10;
 
 // What a launch is told, for those who make one of several (lower_flow.cpp).
 struct DenseNote {
@@ -195,8 +197,11 @@ class Lowering {
   Expected<void> emit(size_t i, const op::Gate& gate);
   Expected<void> emit(size_t i, const op::Scale& scale);
   Expected<void> emit(size_t i, const op::Softcap& softcap);
-  Expected<void> emit(size_t i, const op::Mix&);
-  Expected<void> emit(size_t i, const op::Condition&);
+  // Of canvases (lower_canvas.cpp).
+  Expected<void> allocate_canvases(size_t i);
+  Expected<void> emit(size_t i, const op::Mix& mix);
+  Expected<void> emit(size_t i, const op::Condition& condition);
+  Expected<void> emit_canvas_scale(size_t i, const op::Scale& scale);
   Expected<void> emit(size_t i, const op::Rope& rope);
   template <class Args>
   Expected<void> set_rope(const op::Rope& rope, Args& args) {

@@ -2,8 +2,10 @@
 
 #include "kernels/cuda/needs.h"
 
+#include <algorithm>
 #include <numeric>
 
+#include "base/memory.h"
 #include "base/result.h"
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/host_visits.h"
@@ -57,12 +59,26 @@ Expected<ProgramNeeds> needs_of(const Program& program, const Limits& limits) {
   return needs;
 }
 
+Expected<void> check_canvas_room(const DeviceNeeds& needs, const Limits& limits, int32_t vocabulary, size_t room) {
+  const size_t each = thought_bytes(thoughts_of(vocabulary, limits.canvas));
+  const size_t canvases = each * static_cast<size_t>(limits.places), all = needs.fixed + needs.cache_least;
+  const size_t rest = all - std::min(all, canvases);
+  // With room for no canvas at all it is not their number that is too large.
+  if (limits.canvas == 0 || all <= room || rest + each > room) return {};
+  const auto bytes = [](size_t count) { return format_bytes(static_cast<double>(count)); };
+  return fail(
+      ErrorCode::capacity,
+      "the canvases of {} streams take {} of device memory beside {} for the rest and {} of KV cache; {} may be "
+      "used, enough for {}: run fewer streams (-np), or use --device cpu",
+      limits.places, bytes(canvases), bytes(rest - std::min(rest, needs.cache_least)), bytes(needs.cache_least),
+      bytes(room), (room - rest) / each);
+}
+
 }  // namespace cuda
 
-Expected<DeviceNeeds> cuda_memory_needs(const Program& program, int32_t max_rows) {
-  cuda::Limits limits;
-  limits.rows = max_rows;
-  COHORT_ASSIGN(const cuda::ProgramNeeds needs, cuda::needs_of(program, limits));
+Expected<DeviceNeeds> cuda_memory_needs(const Program& program, int32_t max_rows, int32_t canvas, int32_t streams) {
+  COHORT_ASSIGN(const cuda::ProgramNeeds needs,
+                cuda::needs_of(program, cuda::limits_of(program, max_rows, canvas, streams)));
   return needs.memory;
 }
 

@@ -83,5 +83,55 @@ TEST(cuda_needs, what_no_kernel_computes_is_declined_by_name) {
   EXPECT_NE(needs.error().message.find("--device cpu"), std::string::npos) << needs.error().message;
 }
 
+std::unique_ptr<testing::RandomModel> canvas_model(int32_t hidden, TensorType type) {
+  ModelConfig c;
+  c.architecture = "diffusion-gemma";
+  c.layers = 2;
+  c.hidden = hidden;
+  c.heads = 4;
+  c.kv_heads = 1;
+  c.head_dim = c.rotary_dims = 64;
+  c.sliding = {{true, false}, 16, 2, 32, 32, 1e4};
+  c.vocabulary = kVocabulary;
+  c.context = 64;
+  c.inner = c.expert_inner = 256;
+  c.experts = 4;
+  c.top_k = 2;
+  c.logit_softcap = 30;
+  c.diffusion.canvas_length = 20;
+  return std::move(*testing::random_model(c, [type](const std::string& name) {
+    return name.find("ffn_gate_inp") != std::string::npos ? TensorType::f32 : type;
+  }));
+}
+
+TEST(cuda_needs, every_stream_has_a_canvas) {
+  const auto random = canvas_model(256, TensorType::q4_0);
+  const auto one = cuda_memory_needs(random->program, 256, 20, 1),
+             four = cuda_memory_needs(random->program, 256, 20, 4);
+  if (!one && one.error().message.find("built without CUDA") != std::string::npos) GTEST_SKIP();
+  ASSERT_TRUE(one) << one.error().message;
+  ASSERT_TRUE(four) << four.error().message;
+  // A weight for every token that a row may hold, in chunks of 256, and a bit for 32 of them.
+  EXPECT_EQ(four->fixed - one->fixed, size_t{3} * 20 * (512 + 1) * 4);
+  // Logits of 13 canvases need more than the 256 rows that any step may sample.
+  const auto many = cuda_memory_needs(random->program, 512, 20, 20),
+             more = cuda_memory_needs(random->program, 512, 20, 21);
+  ASSERT_TRUE(many && more);
+  EXPECT_GT(more->fixed - many->fixed, size_t{20} * (512 + 1 + kVocabulary) * 4);
+}
+
+TEST(cuda_needs, what_canvases_need_is_said) {
+  const auto random = canvas_model(256, TensorType::q4_0);
+  const auto unknown = cuda_memory_needs(random->program, 256);
+  if (!unknown && unknown.error().message.find("built without CUDA") != std::string::npos) GTEST_SKIP();
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().code, ErrorCode::unsupported);
+  EXPECT_NE(unknown.error().message.find("'self_cond_mix' is for rows of canvases"), std::string::npos)
+      << unknown.error().message;
+  const auto odd = cuda_memory_needs(canvas_model(322, TensorType::f16)->program, 256, 20, 1);
+  ASSERT_FALSE(odd);
+  EXPECT_NE(odd.error().message.find("multiple of 4"), std::string::npos) << odd.error().message;
+}
+
 }  // namespace
 }  // namespace cohort
