@@ -290,6 +290,8 @@ bool check_launches(const Shape& shape, const Types& types, const Stay& stay = {
 constexpr TensorType F32 = TensorType::f32, F16 = TensorType::f16, BF = TensorType::bf16;
 constexpr TensorType Q4 = TensorType::q4_0, Q8 = TensorType::q8_0, K4 = TensorType::q4_k, K6 = TensorType::q6_k;
 
+/// The programs whose label contains one of `parts`, or that are in a share of the list ("2/8": every eighth from the third
+/// on, so that eight processes share the scalar reference's work); all without parts.
 bool all_bits(bool quick, const std::vector<std::string>& parts) {
   //                      name       L  hid  h kv  dim inner E  k vocab ctx
   const Shape small = {"small", 2, 256, 4, 2, 64, 96, 16, 4, 320, 1024};
@@ -305,10 +307,16 @@ bool all_bits(bool quick, const std::vector<std::string>& parts) {
   bool good = check_launches(small, {Q4, Q4, Q4, Q4, Q4});
   good &= check_launches(small, {Q4, Q4, Q4, Q4, Q4}, {0.5, true});
   good &= check_top();
+  int32_t number = 0;
   const auto check = [&](const Shape& s, const Types& t, TensorType cache, int32_t prompt, const char* label,
                          const Stay& stay = {}) {
-    const auto in_label = [&](const std::string& part) { return std::strstr(label, part.c_str()) != nullptr; };
-    if (!parts.empty() && std::none_of(parts.begin(), parts.end(), in_label)) return;
+    const int32_t mine = number++;
+    const auto wanted = [&](const std::string& part) {
+      int32_t share = 0, shares = 0;
+      if (std::sscanf(part.c_str(), "%d/%d", &share, &shares) == 2 && shares > 0) return mine % shares == share;
+      return std::strstr(label, part.c_str()) != nullptr;
+    };
+    if (!parts.empty() && std::none_of(parts.begin(), parts.end(), wanted)) return;
     good &= check_bits(s, t, cache, prompt, label, stay);
   };
   check(small, {Q4, Q4, Q4, Q4, Q4}, TensorType::f16, 40, "q4_0, small");
