@@ -1,5 +1,5 @@
-// The functions of {fmt} that its headers only declare. Debian has no archive of the library, and header-only use makes every
-// source that formats a string compile them again (seven of nine seconds of a small one).
+// The functions of {fmt} that its headers only declare. Debian has no archive of the library, and header-only use makes
+// every source that formats a string compile them again (seven of nine seconds of a small one).
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

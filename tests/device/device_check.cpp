@@ -290,8 +290,8 @@ bool check_launches(const Shape& shape, const Types& types, const Stay& stay = {
 constexpr TensorType F32 = TensorType::f32, F16 = TensorType::f16, BF = TensorType::bf16;
 constexpr TensorType Q4 = TensorType::q4_0, Q8 = TensorType::q8_0, K4 = TensorType::q4_k, K6 = TensorType::q6_k;
 
-/// The programs whose label contains one of `parts`, or that are in a share of the list ("2/8": every eighth from the third
-/// on, so that eight processes share the scalar reference's work); all without parts.
+/// The programs whose label contains one of `parts`, or that are in a share of the list ("2/8": every eighth from the
+/// third on, so that eight processes share the scalar reference's work); all without parts.
 bool all_bits(bool quick, const std::vector<std::string>& parts) {
   //                      name       L  hid  h kv  dim inner E  k vocab ctx
   const Shape small = {"small", 2, 256, 4, 2, 64, 96, 16, 4, 320, 1024};
