@@ -75,8 +75,8 @@ void read_target(const http::request_header<>& head, HttpRequest& request) {
   }
   request.host = host;
   const size_t question = target.find('?');
-  request.path = target.substr(0, question);
-  if (request.path.empty()) request.path = "/";
+  const std::string_view path = target.substr(0, question);
+  request.path = path.empty() ? std::string_view("/") : path;
   if (question != std::string_view::npos) request.query = target.substr(question + 1);
 }
 

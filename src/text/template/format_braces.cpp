@@ -54,7 +54,7 @@ Specification parse_specification(std::string_view text, char align) {
   if (char c = take([](char s) { return s == '+' || s == '-' || s == ' '; })) spec.sign = c;
   spec.alternate = take([](char c) { return c == '#'; }) != '\0';
   if (!has_fill && take([](char c) { return c == '0'; }) != '\0') {
-    spec.fill = "0";
+    spec.fill.assign(1, '0');
     if (spec.align == '\0' && align == '>') spec.align = '=';
   }
   if (spec.align == '\0') spec.align = align;
