@@ -200,6 +200,22 @@ COHORT_INLINE __m256 real(__m256i sum, const int32_t* start) {
 template <int kCount>
 using Sums = __m256[kCount];
 
+/// Adds the dot products of kVectors vectors of codes from kFirst on, times their scale (a member) and the row's.
+template <class Quants, int kFirst, int kVectors, SumKind kStart, auto kScale, int kRows, int kCount, class Scales>
+COHORT_INLINE void add_scaled(const Scales* s, const Codes* w, const int8_t* q, const ActivationChunk& x, int64_t at,
+                              Sums<kCount>* acc) {
+  __m256i t[kRows][kCount];
+  dots<Quants, kFirst, kVectors, kRows, kCount>(w, q, t);
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    const __m256 dx = _mm256_set1_ps(x.d[at + r]);
+#pragma GCC unroll 2
+    for (int h = 0; h < kCount; ++h)
+      acc[r][h] =
+          _mm256_fmadd_ps(_mm256_mul_ps(s[h].*kScale, dx), real<Quants>(t[r][h], x.sums[kStart] + at + r), acc[r][h]);
+  }
+}
+
 /// One scale for 2^kShift blocks.
 template <SumKind kStart, int kShift = 0>
 struct One {
@@ -210,16 +226,7 @@ struct One {
   template <class Quants, int kRows, int kCount, class Self>
   static COHORT_INLINE void add(const Self* s, const Codes* w, const int8_t* q, const ActivationChunk& x, int64_t at,
                                 Sums<kCount>* acc) {
-    __m256i t[kRows][kCount];
-    dots<Quants, 0, 8, kRows, kCount>(w, q, t);
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      const __m256 dx = _mm256_set1_ps(x.d[at + r]);
-#pragma GCC unroll 2
-      for (int h = 0; h < kCount; ++h)
-        acc[r][h] =
-            _mm256_fmadd_ps(_mm256_mul_ps(s[h].d, dx), real<Quants>(t[r][h], x.sums[kStart] + at + r), acc[r][h]);
-    }
+    add_scaled<Quants, 0, 8, kStart, &One::d, kRows, kCount>(s, w, q, x, at, acc);
   }
 };
 

@@ -169,25 +169,8 @@ struct E4m3Two {
   template <class Quants, int kRows, int kCount>
   static COHORT_INLINE void add(const E4m3Two* s, const Codes* w, const int8_t* q, const ActivationChunk& x, int64_t at,
                                 Sums<kCount>* acc) {
-    __m256i t[kRows][kCount];
-    dots<Quants, 0, 4, kRows, kCount>(w, q, t);
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      const __m256 dx = _mm256_set1_ps(x.d[at + r]);
-#pragma GCC unroll 2
-      for (int h = 0; h < kCount; ++h)
-        acc[r][h] =
-            _mm256_fmadd_ps(_mm256_mul_ps(s[h].d0, dx), real<Quants>(t[r][h], x.sums[kNeg16Low] + at + r), acc[r][h]);
-    }
-    dots<Quants, 4, 4, kRows, kCount>(w, q, t);
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      const __m256 dx = _mm256_set1_ps(x.d[at + r]);
-#pragma GCC unroll 2
-      for (int h = 0; h < kCount; ++h)
-        acc[r][h] =
-            _mm256_fmadd_ps(_mm256_mul_ps(s[h].d1, dx), real<Quants>(t[r][h], x.sums[kNeg16High] + at + r), acc[r][h]);
-    }
+    add_scaled<Quants, 0, 4, kNeg16Low, &E4m3Two::d0, kRows, kCount>(s, w, q, x, at, acc);
+    add_scaled<Quants, 4, 4, kNeg16High, &E4m3Two::d1, kRows, kCount>(s, w, q, x, at, acc);
   }
 };
 
