@@ -10,6 +10,7 @@ import torch
 import transformers as hf
 from safetensors.torch import save_file
 
+import golden_fp8
 import golden_tokenizers
 
 
@@ -117,6 +118,7 @@ class Spec:
     shards: int = 1
     gemma: bool = False
     mxfp4: bool = False  # the experts have values that MXFP4 can hold
+    fp8: bool = False  # the linear layers have values that FP8 blocks can hold
     diffusion: bool = False
     old_config: tuple = ("",)  # layouts whose config.json is in the old style
     layouts: dict = field(default_factory=lambda: {"": as_saved})
@@ -141,10 +143,15 @@ class Spec:
         if layout == "_mxfp4":
             kept = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]
             config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": kept}
+        if layout == "_fp8":
+            config["dtype"] = "bfloat16"
+            config["quantization_config"] = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
+                                             "weight_block_size": [golden_fp8.BLOCK, golden_fp8.BLOCK],
+                                             "modules_to_not_convert": ["lm_head", "model.layers.0.mlp.gate"]}
         return old_style(config) if layout in self.old_config else config
 
     def note(self, layout):
-        experts = {"_mxfp4": "; experts as MXFP4", "_fused": "; experts fused", "": "; one tensor per expert" if "_fused" in self.layouts else ""}[layout]
+        experts = {"_mxfp4": "; experts as MXFP4", "_fp8": "; FP8 blocks of 128 x 128", "_fused": "; experts fused", "": "; one tensor per expert" if "_fused" in self.layouts else ""}[layout]
         return (
             self.text + experts + ("; config.json in the style of transformers 4" if layout in self.old_config else "")
         )
@@ -166,6 +173,25 @@ def qwen3_moe():
         intermediate_size=64,
         moe_intermediate_size=32,
         num_experts=5,
+        num_experts_per_tok=2,
+        norm_topk_prob=True,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=287,
+    )
+
+
+def qwen3_moe_blocks():
+    sizes = {**COMMON, "hidden_size": 160, "num_hidden_layers": 1}
+    return hf.Qwen3MoeConfig(
+        **sizes,
+        **rope(1e6),
+        num_attention_heads=5,
+        num_key_value_heads=1,
+        head_dim=32,
+        intermediate_size=160,
+        moe_intermediate_size=192,
+        num_experts=3,
         num_experts_per_tok=2,
         norm_topk_prob=True,
         tie_word_embeddings=True,
@@ -433,6 +459,9 @@ SPECS = [
          "5 experts top-2, weights renormalised, tied", top_k=2, layouts=BOTH),
     Spec("qwen3_moe_odd", "qwen3_moe", hf.Qwen3MoeForCausalLM, qwen3_moe_odd, golden_tokenizers.qwen2, 48, True,
          "5 experts top-3, weights not renormalised, tied, K = 72, 60, 24, head_dim 20", top_k=3, old_config=()),
+    Spec("qwen3_moe_blocks", "qwen3_moe", hf.Qwen3MoeForCausalLM, qwen3_moe_blocks, golden_tokenizers.qwen2, 10, True,
+         "3 experts top-2, one layer, sizes of 160, 192 and 32, no multiples of 128", dtype=torch.float32, top_k=2, fp8=True,
+         layouts={"_fp8": golden_fp8.blocks}, old_config=()),
     Spec("qwen3", "qwen3", hf.Qwen3ForCausalLM, qwen3, golden_tokenizers.qwen2, 280, True,
          "dense, head_dim 20 so that q is wider than hidden, tied", old_config=()),
     Spec("qwen3_yarn", "qwen3", hf.Qwen3ForCausalLM, qwen3_yarn, golden_tokenizers.qwen2, 21, True,

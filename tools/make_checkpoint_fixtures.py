@@ -157,6 +157,25 @@ def fp8(root, rng):
     save(root / "fp8", config, tensors, {"w": expected})
 
 
+def fp8_compressed(root, rng):
+    """compressed-tensors' float-quantized: blocks that the matrix does not fill in either direction, or a scale a row."""
+    rows, cols = 160, 96
+    codes = rng.integers(0, 256, (rows, cols)).astype(np.uint8)
+    codes[(codes & 0x7F) == 0x7F] = 0x7E
+    for strategy, block in (("block", (64, 64)), ("channel", (1, cols))):
+        lines, across = -(-rows // block[0]), -(-cols // block[1])
+        scales = bf16(np.abs(rng.standard_normal((lines, across))) * 1e-3)
+        expected = np.repeat(np.repeat(scales, block[0], 0), block[1], 1)[:rows, :cols] * e4m3(codes)
+        tensors = {"w.weight": ("F8_E4M3", codes.shape, codes.tobytes()), "w.weight_scale": array(scales, "BF16")}
+        weights = {"num_bits": 8, "type": "float", "symmetric": True, "strategy": strategy}
+        if strategy == "block":
+            weights["block_structure"] = list(block)
+        config = {"quantization_config": {"quant_method": "compressed-tensors", "format": "float-quantized",
+                                          "config_groups": {"group_0": {"weights": weights, "targets": ["Linear"]}},
+                                          "ignore": ["lm_head"]}}
+        save(root / f"compressed_fp8_{strategy}", config, tensors, {"w": expected})
+
+
 def mlx(root):
     import mlx.core as mx
 
@@ -324,6 +343,7 @@ def main():
     gptq(args.folder, rng, 8, 128, "gptq_v2", True, True)
     compressed(args.folder, rng, 4, False, False, True)
     fp8_model(args.folder.parent / "models/qwen3_moe", args.folder / "fp8_qwen3_moe")
+    fp8_compressed(args.folder, np.random.default_rng(4))
     gptq_order_model(args.folder.parent / "models/qwen3_moe", args.folder / "gptq_order_qwen3_moe")
     if args.mlx:
         mlx(args.folder)

@@ -43,6 +43,7 @@ from safetensors.torch import load_file, save_file
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 import golden_diffusion
+import golden_fp8
 import golden_specs
 
 PROMPTS = ("Hi, Bo", "The old miller sat.", "In 1906: ½ café, key 東")
@@ -94,6 +95,10 @@ def fill(model, spec, seed):
         if spec.mxfp4 and name.endswith(("experts.gate_up_proj", "experts.down_proj")):
             # gpt-oss stores the experts' floats with the input first.
             stored = golden_specs.mxfp4_rounded(stored.transpose(1, 2)).transpose(1, 2)
+        if spec.fp8:
+            fused = name.endswith("gate_up_proj")
+            linear = fused or name.endswith(("_proj", "_proj.weight"))
+            stored = golden_fp8.rounded(stored, 2 if fused else 1) if linear else stored.to(torch.bfloat16).float()
         with torch.no_grad():
             tensor.copy_(stored)
 
@@ -287,6 +292,8 @@ def make(spec, out, search):
             golden_diffusion.check(reload(folder, spec), entries, tensors, folder)
         elif layout == "_mxfp4":
             check_mxfp4(folder, model)
+        elif layout == "_fp8":
+            golden_fp8.check(load_file(os.path.join(folder, "model.safetensors")), saved(model, spec)[0])
         else:
             check(folder, spec, entries, tensors)
         write_json(os.path.join(folder, "golden.json"), entries)

@@ -110,7 +110,7 @@ int64_t values_of(const safetensors::TensorInfo& tensor, const safetensors::Fold
       if (const std::string module = module_of("_blocks"); !module.empty()) return unpacked(module);
       break;
     case QuantMethod::fp8:
-      if (beside({".weight_scale_inv"}, ".weight")) return 0;
+      if (beside({".weight_scale_inv", ".weight_scale"}, ".weight")) return 0;
   }
   return tensor.values();
 }

@@ -170,7 +170,10 @@ bool PackedWeights::has(const std::string& module) const {
     case QuantMethod::fp8:
       break;
   }
-  return folder_.find(module + ".weight_scale_inv") != nullptr;
+  // A matrix of FP8 codes without its scales is one, too: load_fp8() says what is missing.
+  const TensorInfo* codes = folder_.find(module + ".weight");
+  return folder_.find(module + quantisation_.fp8_scales) != nullptr ||
+         (codes != nullptr && codes->dtype == DType::f8_e4m3);
 }
 
 bool PackedWeights::has_blocks(const std::string& module) const {
@@ -399,23 +402,36 @@ Expected<void> PackedWeights::turn(const Tensor& tensor, StoredRows rows, Weight
                     });
 }
 
-/// F8_E4M3 [rows, cols] and weight_scale_inv [ceil(rows / block), ceil(cols / block)].
+/// F8_E4M3 [rows, cols] and weight_scale_inv or weight_scale [ceil(rows / block), ceil(cols / block)].
 Expected<void> PackedWeights::load_fp8(const std::string& module, Weight& weight, Used& used) {
   COHORT_ASSIGN(const TensorInfo* codes, find(module + ".weight", used));
-  COHORT_ASSIGN(const TensorInfo* scales, find(module + ".weight_scale_inv", used));
+  COHORT_ASSIGN(const TensorInfo* scales, find(module + quantisation_.fp8_scales, used));
   const int64_t block_rows = quantisation_.scale_rows, block_cols = quantisation_.scale_cols;
   const std::vector<int64_t> shape{weight.rows, weight.cols};
   const int64_t lines = (weight.rows + block_rows - 1) / block_rows,
                 across = (weight.cols + block_cols - 1) / block_cols;
   const bool floats = scales->dtype == DType::f32 || scales->dtype == DType::f16 || scales->dtype == DType::bf16;
   if (codes->shape != shape || codes->dtype != DType::f8_e4m3 || scales->shape != std::vector<int64_t>{lines, across} ||
-      !floats || weight.cols % kBlock != 0) {
-    return fail(ErrorCode::corrupt,
-                "'{}' has {} weights [{}] and {} scales [{}]; config.json asks for F8_E4M3 [{}] with a scale for each "
-                "{} x {} values",
-                module, safetensors::dtype_name(codes->dtype), fmt::join(codes->shape, ", "),
-                safetensors::dtype_name(scales->dtype), fmt::join(scales->shape, ", "), fmt::join(shape, ", "),
-                block_rows, block_cols);
+      !floats) {
+    return fail(
+        ErrorCode::corrupt,
+        "'{}' has {} weights [{}] and {} scales [{}]; config.json asks for F8_E4M3 [{}] and one scale in F32, F16 "
+        "or BF16 for each {} x {} values, which makes [{}, {}]: correct the block size there or convert the "
+        "model again",
+        module, safetensors::dtype_name(codes->dtype), fmt::join(codes->shape, ", "),
+        safetensors::dtype_name(scales->dtype), fmt::join(scales->shape, ", "), fmt::join(shape, ", "), block_rows,
+        std::min(block_cols, weight.cols), lines, across);
+  }
+  if (weight.cols % kBlock != 0) {
+    return fail(ErrorCode::unsupported,
+                "'{}' has rows of {} FP8 values; multiples of {} can be run (use the BF16 checkpoint of this model)",
+                module, weight.cols, kBlock);
+  }
+  for (int64_t i = 0; i < lines * across; ++i) {
+    if (const float scale = load_float(*scales, i); !std::isfinite(scale)) {
+      return fail(ErrorCode::corrupt, "'{}{}' holds {} at [{}, {}]; scales are finite: the checkpoint is damaged",
+                  module, quantisation_.fp8_scales, scale, i / across, i % across);
+    }
   }
   weight.type = TensorType::fp8_e4m3;
   return add_slices(weight, 1, [=, this, rows = weight.rows, cols = weight.cols](std::byte* first, size_t) {

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/test_folder.h"
@@ -81,15 +82,25 @@ std::map<std::string, TensorType> expect_values(const fs::path& folder, double t
 
 TEST(PackedWeights, IntegersWithZeroPointsAreExact) {
   const std::map<std::string, TensorType> folders = {
-      {"gptq4_sym_gptq", TensorType::q4_0},          {"gptq4_asym_gptq", TensorType::q5_0},
-      {"gptq4_asym_gptq_v2", TensorType::q5_0},      {"gptq8_sym_gptq", TensorType::q8_0},
-      {"gptq8_asym_gptq_v2", TensorType::affine8},   {"gptq3_sym_gptq", TensorType::q4_0},
-      {"gptq2_asym_gptq", TensorType::q4_0},         {"awq", TensorType::q5_0},
-      {"compressed4_sym", TensorType::q4_0},         {"compressed4_asym", TensorType::q5_0},
-      {"compressed8_sym", TensorType::q8_0},         {"compressed8_asym", TensorType::affine8},
-      {"compressed4_sym_channel", TensorType::q4_0}, {"fp8", TensorType::fp8_e4m3},
-      {"gptq4_asym_gptq_order", TensorType::f32},    {"gptq8_sym_gptq_v2_order", TensorType::f32},
+      {"gptq4_sym_gptq", TensorType::q4_0},
+      {"gptq4_asym_gptq", TensorType::q5_0},
+      {"gptq4_asym_gptq_v2", TensorType::q5_0},
+      {"gptq8_sym_gptq", TensorType::q8_0},
+      {"gptq8_asym_gptq_v2", TensorType::affine8},
+      {"gptq3_sym_gptq", TensorType::q4_0},
+      {"gptq2_asym_gptq", TensorType::q4_0},
+      {"awq", TensorType::q5_0},
+      {"compressed4_sym", TensorType::q4_0},
+      {"compressed4_asym", TensorType::q5_0},
+      {"compressed8_sym", TensorType::q8_0},
+      {"compressed8_asym", TensorType::affine8},
+      {"compressed4_sym_channel", TensorType::q4_0},
+      {"fp8", TensorType::fp8_e4m3},
+      {"gptq4_asym_gptq_order", TensorType::f32},
+      {"gptq8_sym_gptq_v2_order", TensorType::f32},
       {"compressed4_asym_order", TensorType::f32},
+      {"compressed_fp8_block", TensorType::fp8_e4m3},
+      {"compressed_fp8_channel", TensorType::fp8_e4m3},
   };
   for (const auto& [name, type] : folders) {
     const auto types = expect_values(kFixtures / name, 0);
@@ -182,6 +193,26 @@ class BadFolderTest : public ::testing::Test {
     const auto loaded = load(folder_.path(), "w", {32, 256});
     return loaded ? std::string() : loaded.error().message;
   }
+  /// The message of loading the module "w" of an FP8 folder with these tensors: 3 rows of 64 codes, and its scales.
+  std::string fp8_message(const std::string& scales, const std::string& dtype, std::vector<int64_t> shape, float scale,
+                          int64_t cols = 64) {
+    folder_.write("config.json", R"({"quantization_config": {"quant_method": "fp8", "weight_block_size": [2, 32]}})");
+    const auto codes = static_cast<size_t>(3 * cols), bytes = 4 * static_cast<size_t>(4);
+    nlohmann::json header;
+    header["w.weight"] = {{"dtype", "F8_E4M3"}, {"shape", {3, cols}}, {"data_offsets", {0, codes}}};
+    header[scales] = {{"dtype", dtype}, {"shape", std::move(shape)}, {"data_offsets", {codes, codes + bytes}}};
+    const std::string text = header.dump();
+    const uint64_t length = text.size();
+    std::string file(reinterpret_cast<const char*>(&length), sizeof(length));
+    file += text + std::string(codes, 'x');
+    for (int i = 0; i < 4; ++i) {
+      const float value = i == 2 ? scale : 1.0F;
+      file.append(reinterpret_cast<const char*>(&value), sizeof(value));
+    }
+    folder_.write("model.safetensors", file);
+    const auto loaded = load(folder_.path(), "w", {3, cols});
+    return loaded ? std::string() : loaded.error().message;
+  }
   static ::testing::AssertionResult contains(const std::string& text, const char* part) {
     if (text.find(part) != std::string::npos) return ::testing::AssertionSuccess();
     return ::testing::AssertionFailure() << "'" << text << "' does not contain '" << part << "'";
@@ -213,6 +244,32 @@ TEST_F(BadFolderTest, ErrorsNameWhatIsWrong) {
   EXPECT_TRUE(contains(message("mlx", [](auto& c) { c["quantization"]["model.w"] = "x"; }), "'model.w' is string"));
   EXPECT_TRUE(contains(message("fp8", [&](auto& c) { c[key].erase("weight_block_size"); }), "weight_block_size"));
   EXPECT_TRUE(contains(message("fp8", [&](auto& c) { c[key]["weight_block_size"] = {64, 128}; }), "64 x 128"));
+}
+
+TEST_F(BadFolderTest, Fp8ErrorsNameTensorValueAndFix) {
+  const char* scales = "w.weight_scale_inv";
+  EXPECT_EQ(fp8_message(scales, "F32", {2, 2}, 1), "");
+  EXPECT_TRUE(contains(fp8_message("v.weight_scale_inv", "F32", {2, 2}, 1), "no tensor 'w.weight_scale_inv'"));
+  EXPECT_TRUE(contains(fp8_message(scales, "F32", {4, 1}, 1), "F32 scales [4, 1]"));
+  EXPECT_TRUE(contains(fp8_message(scales, "F32", {4, 1}, 1), "for each 2 x 32 values, which makes [2, 2]: correct"));
+  EXPECT_TRUE(contains(fp8_message(scales, "I32", {2, 2}, 1), "I32 scales [2, 2]"));
+  EXPECT_TRUE(contains(fp8_message(scales, "F32", {2, 2}, std::numeric_limits<float>::infinity()),
+                       "'w.weight_scale_inv' holds inf at [1, 0]; scales are finite"));
+  EXPECT_TRUE(contains(fp8_message(scales, "F32", {2, 2}, 1, 48), "rows of 48 FP8 values; multiples of 32"));
+  const char* key = "quantization_config";
+  const auto blocks = [&](nlohmann::json value) {
+    return message("fp8", [&](auto& c) { c[key]["weight_block_size"] = value; });
+  };
+  EXPECT_TRUE(contains(blocks({128, 48}), "blocks of 128 x 48; 1 to 1048576 rows and a multiple of 32 columns"));
+  EXPECT_TRUE(contains(blocks({0, 128}), "blocks of 0 x 128"));
+  EXPECT_TRUE(contains(blocks({128}), "weight_block_size must hold two numbers, such as [128, 128]; it is [128]"));
+  EXPECT_TRUE(contains(message("compressed_fp8_block",
+                               [&](auto& c) { c[key]["config_groups"]["group_0"]["weights"]["strategy"] = "tensor"; }),
+                       "with strategy tensor; symmetric, 8 bits, float, and block or channel"));
+  EXPECT_TRUE(
+      contains(message("compressed_fp8_block",
+                       [&](auto& c) { c[key]["config_groups"]["group_0"]["weights"].erase("block_structure"); }),
+               "block_structure must hold two numbers, such as [128, 128]; it is missing"));
 }
 
 }  // namespace

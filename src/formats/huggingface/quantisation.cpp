@@ -109,20 +109,10 @@ Expected<CheckpointQuantisation> read_awq(const JsonObject& object) {
   return q;
 }
 
-Expected<CheckpointQuantisation> read_compressed(const JsonObject& object, const json& value) {
+/// compressed-tensors, format pack-quantized: integers of 4 or 8 bits.
+Expected<CheckpointQuantisation> read_packed_integers(const JsonObject& weights) {
   CheckpointQuantisation q;
   q.method = QuantMethod::compressed_tensors;
-  COHORT_ASSIGN(const std::string format, object.get_string("format"));
-  if (format != "pack-quantized") {
-    return fail(ErrorCode::unsupported, "{}: the format '{}' is not known; pack-quantized is", object.where(), format);
-  }
-  const auto groups = value.find("config_groups");
-  if (groups == value.end() || !groups->is_object() || groups->size() != 1) {
-    return fail(ErrorCode::unsupported, "{}: config_groups must hold one group of modules; it holds {}", object.where(),
-                groups == value.end() ? 0 : groups->size());
-  }
-  const JsonObject group(groups->begin().value(), object.where() + ": config_groups: " + groups->begin().key());
-  COHORT_ASSIGN(const JsonObject weights, group.get_object("weights"));
   COHORT_ASSIGN(const int64_t bits, weights.get_int("num_bits"));
   COHORT_ASSIGN(const std::string type, weights.get_string("type", "int"));
   COHORT_ASSIGN(const std::string strategy, weights.get_string("strategy", "group"));
@@ -143,23 +133,72 @@ Expected<CheckpointQuantisation> read_compressed(const JsonObject& object, const
   return q;
 }
 
-Expected<CheckpointQuantisation> read_fp8(const JsonObject& object, const json& value) {
-  CheckpointQuantisation q;
-  q.method = QuantMethod::fp8;
-  const auto block = value.find("weight_block_size");
+/// The blocks of an FP8 checkpoint, `key` of `value`: [rows, cols].
+Expected<void> read_blocks(const std::string& where, const json& value, const char* key, CheckpointQuantisation& q) {
+  const auto block = value.find(key);
   if (block == value.end() || !block->is_array() || block->size() != 2 || !(*block)[0].is_number_integer() ||
       !(*block)[1].is_number_integer()) {
-    return fail(ErrorCode::unsupported,
-                "{}: weight_block_size must hold two numbers; FP8 checkpoints without blocks are not supported",
-                object.where());
+    return fail(
+        ErrorCode::unsupported,
+        "{}: {} must hold two numbers, such as [128, 128]; it is {} (FP8 checkpoints with one scale for a whole "
+        "matrix are not supported)",
+        where, key, block == value.end() ? "missing" : block->dump());
   }
   q.scale_rows = (*block)[0].get<int64_t>();
   q.scale_cols = (*block)[1].get<int64_t>();
   if (q.scale_rows < 1 || q.scale_cols < kGroupUnit || q.scale_cols % kGroupUnit != 0 || q.scale_rows > kLargestGroup ||
       q.scale_cols > kLargestGroup) {
-    return fail(ErrorCode::unsupported, "{}: blocks of {} x {}; the columns must be a multiple of {}", object.where(),
-                q.scale_rows, q.scale_cols, kGroupUnit);
+    return fail(ErrorCode::unsupported,
+                "{}: blocks of {} x {}; 1 to {} rows and a multiple of {} columns, at most {}, can be run", where,
+                q.scale_rows, q.scale_cols, kLargestGroup, kGroupUnit, kLargestGroup);
   }
+  return {};
+}
+
+/// compressed-tensors, format float-quantized: E4M3 with a scale for each block or for each row (channel).
+Expected<CheckpointQuantisation> read_compressed_fp8(const JsonObject& weights, const json& value) {
+  CheckpointQuantisation q;
+  q.method = QuantMethod::fp8;
+  q.fp8_scales = ".weight_scale";
+  COHORT_ASSIGN(const int64_t bits, weights.get_int("num_bits"));
+  COHORT_ASSIGN(const std::string type, weights.get_string("type", "int"));
+  COHORT_ASSIGN(const std::string strategy, weights.get_string("strategy", "tensor"));
+  COHORT_ASSIGN(const bool symmetric, weights.get_bool("symmetric", true));
+  if (type != "float" || bits != 8 || !symmetric || (strategy != "block" && strategy != "channel")) {
+    return fail(ErrorCode::unsupported,
+                "{}: {} {} bits of type {} with strategy {}; symmetric, 8 bits, float, and block or channel can be run",
+                weights.where(), symmetric ? "symmetric" : "asymmetric", bits, type, strategy);
+  }
+  if (strategy == "block") {
+    COHORT_TRY(read_blocks(weights.where(), value, "block_structure", q));
+  } else {
+    q.scale_rows = 1;
+    q.scale_cols = kLargestGroup;
+  }
+  return q;
+}
+
+Expected<CheckpointQuantisation> read_compressed(const JsonObject& object, const json& value) {
+  COHORT_ASSIGN(const std::string format, object.get_string("format"));
+  if (format != "pack-quantized" && format != "float-quantized") {
+    return fail(ErrorCode::unsupported, "{}: the format '{}' is not known; pack-quantized and float-quantized are",
+                object.where(), format);
+  }
+  const auto groups = value.find("config_groups");
+  if (groups == value.end() || !groups->is_object() || groups->size() != 1) {
+    return fail(ErrorCode::unsupported, "{}: config_groups must hold one group of modules; it holds {}", object.where(),
+                groups == value.end() ? 0 : groups->size());
+  }
+  const json& entry = groups->begin().value();
+  const JsonObject group(entry, object.where() + ": config_groups: " + groups->begin().key());
+  COHORT_ASSIGN(const JsonObject weights, group.get_object("weights"));
+  return format == "float-quantized" ? read_compressed_fp8(weights, entry["weights"]) : read_packed_integers(weights);
+}
+
+Expected<CheckpointQuantisation> read_fp8(const JsonObject& object, const json& value) {
+  CheckpointQuantisation q;
+  q.method = QuantMethod::fp8;
+  COHORT_TRY(read_blocks(object.where(), value, "weight_block_size", q));
   COHORT_ASSIGN(const std::string format, object.get_string("fmt", "e4m3"));
   if (format != "e4m3") {
     return fail(ErrorCode::unsupported, "{}: the FP8 format '{}' is not known; e4m3 is", object.where(), format);

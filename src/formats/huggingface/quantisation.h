@@ -29,9 +29,10 @@ struct CheckpointQuantisation {
   QuantRule rule;  // of modules without their own
   /// MLX: modules with their own rule, or none (false): then their weights are floats.
   std::map<std::string, std::optional<QuantRule>> modules;
-  bool zeros_less_one = false;               // GPTQ's first format stores zero points less one
-  bool symmetric = false;                    // compressed-tensors: there are no zero points
-  int64_t scale_rows = 1, scale_cols = 128;  // FP8: the block that shares a scale
+  bool zeros_less_one = false;                   // GPTQ's first format stores zero points less one
+  bool symmetric = false;                        // compressed-tensors: there are no zero points
+  int64_t scale_rows = 1, scale_cols = 128;      // FP8: the block that shares a scale
+  std::string fp8_scales = ".weight_scale_inv";  // FP8: what the tensor of a module's scales is called
 
   /// The rule of a module; none: its weights are floats.
   std::optional<QuantRule> rule_of(const std::string& module) const;
