@@ -111,6 +111,23 @@ TEST(encode, searches_follow_the_importance) {
   }
 }
 
+// Formats with seven signs for eight values negate one where the number of negative values is odd. A large value of
+// little importance is not that one: its error grows with its square, those of small values with their magnitude.
+TEST(encode, odd_signs_do_not_turn_large_values) {
+  for (const auto& [name, little] : {std::pair("iq2_xxs", 0.08f), {"iq2_xs", 0.08f}, {"iq3_xxs", 0.03f}}) {
+    std::vector<float> values(256, 0.1f);
+    std::vector<float> importance(256, 1.0f);
+    for (size_t i = 0; i < values.size(); i += 8) {
+      values[i] = -1.0f;
+      importance[i] = little;
+    }
+    const auto decoded = round_trip(find_type(name)->type, values, importance.data());
+    for (size_t i = 0; i < values.size(); i += 8) {
+      ASSERT_LT(decoded[i], -0.5f) << name << ' ' << i;
+    }
+  }
+}
+
 /// Rows of one shape that searches could stumble over; every decoded value must stay within `slack` steps of the range.
 TEST(encode, handles_degenerate_blocks) {
   const float huge = 65504;

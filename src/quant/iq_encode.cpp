@@ -39,17 +39,34 @@ struct Signed {
   uint8_t signs[32];
 };
 
+/// What the squared error grows by when |x| takes a code of the other sign, whose least magnitude is `least`: nearly in
+/// proportion to |x| for small values, to its square for large ones.
+float flip_cost(float magnitude, float least) {
+  if (magnitude < 2 * least) return 4 * magnitude * least;
+  return magnitude * (magnitude + 2 * least);
+}
+
 /// `even`: the format stores seven signs and makes the number of negative ones even. Where it is odd, the value whose
-/// flip costs least (its magnitude times its weight) is negated, and the search sees it as a negative magnitude.
-void split_signs(const float* x, const float* w, bool even, Signed& out) {
+/// flip costs least is negated, and the search sees it as a negative magnitude. `least`: the lowest level over the
+/// highest; each part of `part_size` values is taken to reach from its largest magnitude down to so much of it.
+void split_signs(const float* x, const float* w, bool even, int part_size, float least, Signed& out) {
+  float lowest = 0;
   for (int g = 0; g < 32; ++g) {
+    const int first = 8 * g;
+    if (first % part_size == 0) {
+      lowest = 0;
+      for (int j = first; j < first + part_size; ++j) lowest = std::max(lowest, std::fabs(x[j]) * least);
+    }
     uint32_t signs = 0;
-    int cheapest = 8 * g;
-    for (int j = 8 * g; j < 8 * (g + 1); ++j) {
+    int cheapest = first;
+    float cost = 0;
+    for (int j = first; j < first + 8; ++j) {
       out.magnitude[j] = std::fabs(x[j]);
       signs |= (x[j] < 0 ? 1u : 0u) << (j % 8);
-      if (w[j] * out.magnitude[j] < w[cheapest] * out.magnitude[cheapest]) {
+      const float mine = w[j] * flip_cost(out.magnitude[j], lowest);
+      if (j == first || mine < cost) {
         cheapest = j;
+        cost = mine;
       }
     }
     if (even && std::popcount(signs) % 2 != 0) {
@@ -76,7 +93,7 @@ void search_magnitudes(const GridFormat<Dims, Levels>& format, const float* x, c
                        Signed& parts, GridBlock& found) {
   float weights[256];
   (format.widens ? importance_weights : error_weights)(x, importance, 256, weights);
-  split_signs(x, weights, even, parts);
+  split_signs(x, weights, even, format.part_size, format.values[0][0] / format.values[0][Levels - 1], parts);
   GridSearch<Dims, Levels>(format, parts.magnitude, weights).run(found);
 }
 
