@@ -83,8 +83,8 @@ int main(int argc, char** argv) {
     for (int repeat = 0; repeat <= repeats; ++repeat) {
       std::mt19937 random(static_cast<unsigned>(repeat + 1));
       llama_memory_t memory = llama_get_memory(context);
-      // Reading many prompts takes a minute: from 8 streams on it is timed once, after the warm-up (from 16 on, where it
-      // takes 4 to 8 seconds, it is the warm-up), and later repeats only forget what they generated.
+      // Reading many prompts takes a minute: from 8 streams on it is timed once, after the warm-up (from 16 on, where
+      // it takes 4 to 8 seconds, it is the warm-up), and later repeats only forget what they generated.
       const bool once = streams >= 16;
       if (streams < 8 || repeat < (once ? 1 : 2)) {
         llama_memory_clear(memory, true);

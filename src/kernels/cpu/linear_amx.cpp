@@ -1,5 +1,6 @@
-// The AMX kernels on the processor's tile unit. Small groups of rows stay with VNNI, which is as fast while memory is
-// the limit and does not have to decode weights through memory.
+// The AMX kernels on the processor's tile unit, for the formats and numbers of rows where they win. A block of 32
+// values with scales of its own leaves the tile unit one product of half its depth, whose weights and sums go through
+// memory: VNNI, which keeps both in registers, is faster but where it decodes slowly (docs/perf/cpu.md).
 #include <utility>
 
 #include "kernels/cpu/linear_amx_impl.h"
@@ -7,13 +8,12 @@
 namespace cohort::cpu {
 namespace {
 
-// From so many rows on tiles win in cache (docs/perf/cpu.md).
-constexpr int32_t kAmxRows = 10;
+// From so many rows on tiles win for code books, which VNNI decodes to memory for more than eight rows, too.
+constexpr int32_t kAmxRows = 14;
 
-/// Two sums a block are two products of half the depth and twice the sums to store and load: VNNI is faster.
-constexpr bool has_two_sums(ScaleStore scales) {
-  return scales == ScaleStore::k_sixteen || scales == ScaleStore::k_pairs || scales == ScaleStore::odd_two ||
-         scales == ScaleStore::e4m3_two;
+/// Code books with one sum a block. (Two are two products of half the depth and twice the sums to store and load.)
+constexpr bool on_tiles(int layout) {
+  return layout >= kFirstGrid && kLayoutInfo[layout].scales == ScaleStore::odd_one;
 }
 
 /// Inline assembly instead of the intrinsics, whose GCC 12 versions do not tell the compiler that they touch memory.
@@ -43,7 +43,7 @@ struct TileUnit {
 
 template <int kLayout>
 void tile(const TileCall& call) {
-  if constexpr (!has_two_sums(kLayoutInfo[kLayout].scales)) {
+  if constexpr (on_tiles(kLayout)) {
     if (call.x->rows >= kAmxRows) return kAmxTiles<TileUnit>[kLayout](call);
   }
   kAvx512Kernels.tile[kLayout](call);
