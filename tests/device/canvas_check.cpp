@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <thread>
 
 #include "base/rng.h"
 #include "cohort/engine.h"
@@ -16,13 +15,11 @@
 #include "measure/profile.h"
 #include "measure/synth.h"
 #include "models/model.h"
+#include "parts.h"
 
 namespace cohort::device_check {
 namespace {
 
-int threads() {
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
 template <class T>
 bool print_error(const Expected<T>& value, const std::string& what) {
   if (!value) std::printf("%s: %s\n", what.c_str(), value.error().message.c_str());
@@ -363,9 +360,9 @@ bool check_canvas_bits(const std::vector<std::string>& parts) {
       {"f32 cache", T::q8_0, T::q8_0, T::f32, 30, 512, 4, 1, 256, 2, 128, 64, 256, 8, 4, 2048, {500, 10, 40}},
   };
   bool good = true;
+  int32_t number = 0;
   for (const Case& c : cases) {
-    const auto in_name = [&](const std::string& part) { return std::strstr(c.name, part.c_str()) != nullptr; };
-    if (parts.empty() || std::ranges::any_of(parts, in_name)) good &= CanvasCheck(c).run();
+    if (asked_for(parts, number++, c.name)) good &= CanvasCheck(c).run();
   }
   std::printf("canvases: %s\n", good ? "all equal" : "DIFFERENCES");
   std::fflush(stdout);

@@ -1,7 +1,8 @@
 // The whole device suite in one program: bits against the reference, invariance at a real shape, and the speed ladder.
 //
 //   device_check bits [PART...]    every format, shape and kind of batch against the scalar reference; only programs
-//                                  whose name has one of the parts
+//                                  whose name has one of the parts, or a share of them ("2/8"); processes that share
+//                                  a machine should have some of its cores each (DEVICE_CHECK_THREADS=2)
 //   device_check speed [TYPE...]   qwen3-30b-a3b with random weights: prefill, decode ladder, attribution; with
 //                                  DEVICE_CHECK_CACHE=q8_0 on another cache, then not in h200-steps.csv
 //   device_check ladder [TYPE] B...  as speed, of q4_0 if no type is named, at these B alone
@@ -14,7 +15,8 @@
 //   CPU:
 //                                  the same tokens, and steps of B streams
 //   device_check probe B [prefill] one step for a profiler, then their prompts
-//   device_check stamps B FILE     where each block of a decode step was when (builds with -DCOHORT_CUDA_STAMPS=ON)
+//   device_check stamps B FILE [TYPE]  where each block of a decode step was when (builds with
+//                                  -DCOHORT_CUDA_STAMPS=ON)
 //
 // Exit code 1 when a bit differs. Prints tables; the ladder also goes to h200-steps.csv in the current folder.
 #include <cuda_profiler_api.h>
@@ -28,13 +30,13 @@
 #include <fstream>
 #include <numeric>
 #include <string>
-#include <thread>
 
 #include "canvas_check.h"
 #include "host_check.h"
 #include "kernels/cuda/backend.h"
 #include "kernels/reference/backend.h"
 #include "kv/cache.h"
+#include "parts.h"
 #include "synthetic.h"
 #include "top_check.h"
 
@@ -43,10 +45,6 @@ namespace {
 
 constexpr double kReadBandwidth =
     4.54e12;  // bytes a second: read-only stream measured on this card (docs/perf/h200.md)
-
-int threads() {
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -166,6 +164,7 @@ void limit_memory(CudaOptions& options, const Program& program, const Stay& stay
 /// company, a mixed batch.
 bool check_bits(const Shape& shape, const Types& types, TensorType cache, int32_t prompt, const char* label,
                 const Stay& stay = {}) {
+  const double start = now();
   SyntheticModel model(shape, types, 17, false);
   const int32_t vocabulary = shape.vocabulary;
   auto reference = make_reference_backend(model.program(), {threads(), ActivationMode::canonical});
@@ -240,9 +239,9 @@ bool check_bits(const Shape& shape, const Types& types, TensorType cache, int32_
     streams.append(batch, 3, tokens(3, 0, 7, vocabulary), false);
     step(batch, "a mixed batch");
   }
-  std::printf("%-34s %9lld values %6lld differ  kernels %lld, submissions %lld%s%s%s%s\n", label,
+  std::printf("%-34s %9lld values %6lld differ  kernels %lld, submissions %lld, %.0f s%s%s%s%s\n", label,
               static_cast<long long>(difference.values), static_cast<long long>(difference.different),
-              static_cast<long long>(device->kernels()), static_cast<long long>(device->submissions()),
+              static_cast<long long>(device->kernels()), static_cast<long long>(device->submissions()), now() - start,
               difference.different > 0 ? "  first: " : "", difference.first.c_str(),
               difference.different > 0 ? "  rows:" : "", difference.different > 0 ? sizes.c_str() : "");
   std::fflush(stdout);
@@ -290,8 +289,7 @@ bool check_launches(const Shape& shape, const Types& types, const Stay& stay = {
 constexpr TensorType F32 = TensorType::f32, F16 = TensorType::f16, BF = TensorType::bf16;
 constexpr TensorType Q4 = TensorType::q4_0, Q8 = TensorType::q8_0, K4 = TensorType::q4_k, K6 = TensorType::q6_k;
 
-/// The programs whose label contains one of `parts`, or that are in a share of the list ("2/8": every eighth from the
-/// third on, so that eight processes share the scalar reference's work); all without parts.
+/// The programs of `parts` (asked_for), after the checks that are no programs.
 bool all_bits(bool quick, const std::vector<std::string>& parts) {
   //                      name       L  hid  h kv  dim inner E  k vocab ctx
   const Shape small = {"small", 2, 256, 4, 2, 64, 96, 16, 4, 320, 1024};
@@ -304,20 +302,16 @@ bool all_bits(bool quick, const std::vector<std::string>& parts) {
   const Shape gemma = {"gemma", 1, 2816, 4, 2, 256, 704, 16, 8, 256, 1024, 100};
   const Shape crowded = {"crowded", 2, 256, 4, 2, 64, 256, 3, 2, 320, 1024};  // 9 to 32 rows, few routes, fewer experts
   const Shape wide = {"wide", 1, 256, 64, 4, 64, 256, 8, 2, 256, 1024};
-  bool good = check_launches(small, {Q4, Q4, Q4, Q4, Q4});
-  good &= check_launches(small, {Q4, Q4, Q4, Q4, Q4}, {0.5, true});
-  good &= check_top();
+  bool good = true;
   int32_t number = 0;
+  if (asked_for(parts, number++, "launches")) {
+    good &= check_launches(small, {Q4, Q4, Q4, Q4, Q4});
+    good &= check_launches(small, {Q4, Q4, Q4, Q4, Q4}, {0.5, true});
+  }
+  if (asked_for(parts, number++, "largest logits and draws")) good &= check_top();
   const auto check = [&](const Shape& s, const Types& t, TensorType cache, int32_t prompt, const char* label,
                          const Stay& stay = {}) {
-    const int32_t mine = number++;
-    const auto wanted = [&](const std::string& part) {
-      int32_t share = 0, shares = 0;
-      if (std::sscanf(part.c_str(), "%d/%d", &share, &shares) == 2 && shares > 0) return mine % shares == share;
-      return std::strstr(label, part.c_str()) != nullptr;
-    };
-    if (!parts.empty() && std::none_of(parts.begin(), parts.end(), wanted)) return;
-    good &= check_bits(s, t, cache, prompt, label, stay);
+    if (asked_for(parts, number++, label)) good &= check_bits(s, t, cache, prompt, label, stay);
   };
   check(small, {Q4, Q4, Q4, Q4, Q4}, TensorType::f16, 40, "q4_0, small");
   check(small, {Q8, Q8, Q8, Q8, Q8}, TensorType::f32, 600, "q8_0, small, f32 cache, 600");
@@ -619,10 +613,10 @@ void probe(const std::string& type, int32_t count, bool prefill) {
 }
 
 /// Stamps of one decode step of `count` streams of a few layers in one graph, as a table of blocks.
-void stamps(int32_t count, const char* path) {
+void stamps(int32_t count, const char* path, const std::string& type) {
   Shape shape = kQwen;
   shape.layers = 6;
-  SyntheticModel model(shape, types_of("q4_0"), 5, true);
+  SyntheticModel model(shape, types_of(type), 5, true);
   CudaOptions options;
   options.threads = threads();
   auto device = must(make_cuda_backend(model.program(), options));
@@ -661,8 +655,8 @@ int main(int argc, char** argv) {
     std::printf("bits: %s\n", good ? "all equal" : "DIFFERENCES");
   } else if (what == "probe") {
     probe("q4_0", args.size() > 1 ? std::atoi(args[1].c_str()) : 1, args.size() > 2 && args[2] == "prefill");
-  } else if (what == "stamps" && args.size() == 3) {
-    stamps(std::atoi(args[1].c_str()), args[2].c_str());
+  } else if (what == "stamps" && args.size() >= 3) {
+    stamps(std::atoi(args[1].c_str()), args[2].c_str(), args.size() > 3 ? args[3] : "q4_0");
   } else if (what == "ladder") {
     const bool named = args.size() > 1 && std::atoi(args[1].c_str()) == 0;
     std::vector<int32_t> counts;

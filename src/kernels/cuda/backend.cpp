@@ -343,7 +343,7 @@ class Backend final : public CudaBackend {
   FlowRows flow_of(bool decode, int32_t rows) const {
     const int32_t* positions = host_ + kHeaderWords + rows;
     if (!decode || rows > kFlowRows || lowered_.flow == nullptr || !lowered_.flow->ready ||
-        *std::max_element(positions, positions + rows) >= kFlowPositions)
+        *std::max_element(positions, positions + rows) >= flow_positions(rows))
       return FlowRows::none;
     // Measured: with K formats the kernels of the phases are as fast at four rows, and faster above eight.
     if (lowered_.flow->formats == FlowFormats::k && ((rows > 2 && rows <= 4) || rows > 8)) return FlowRows::none;

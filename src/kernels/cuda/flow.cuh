@@ -217,8 +217,8 @@ class Compute {
 #pragma unroll 1
     for (int round = 0; round < share_.rounds; ++round) attend_split(layer, round);
     if (warp_ != 4 || share_.head >= Shape::kHeads) return;
-    const float y = merge_splits(args_.partial + share_.head * Shape::kMaxSplits * kFlowPartial, share_.rank * 32,
-                                 position_, at_.lane, flag_);
+    const float y = merge_splits<Shape::kMaxSplits>(args_.partial + share_.head * Shape::kMaxSplits * kFlowPartial,
+                                                    share_.rank * 32, position_, at_.lane, flag_);
     put_block(args_.attended + (share_.head * (Shape::kHeadDim / 32) + share_.rank) * kFlowBlock, y, at_.lane, flag_);
   }
 

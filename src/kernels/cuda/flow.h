@@ -15,7 +15,7 @@ struct FlowShape {
   static constexpr int kTiles = kHidden / kTileRows;  // of the output layer and of down
   static constexpr int kItems = kTopK * kInnerBlocks;
   static constexpr int kSplitBlocks = 4;  // that share the splits of a head
-  static constexpr int kMaxSplits = 32;   // of one row: a lane each when they meet
+  static constexpr int kMaxSplits = 32;   // a lane each when they meet
 };
 
 /// Weights of q, k and v as they were stacked: one matrix, or two where the types differ.
@@ -55,7 +55,7 @@ struct FlowRowWords {
   Flagged* x = nullptr;              // [rows][hidden] into a layer
   Flagged* middle = nullptr;         // [rows][hidden] after attention
   Flagged* heads = nullptr;          // [rows][q, k, v]
-  Flagged* partial = nullptr;        // [rows][heads][kSplitBlocks][kFlowPartial]
+  Flagged* partial = nullptr;        // [rows][heads][splits][kFlowPartial]
   Flagged* logits = nullptr;         // [rows][experts]
   FlaggedQuad* normed = nullptr;     // [rows][blocks][4] into q, k, v
   FlaggedQuad* attended = nullptr;   // [rows][blocks][4]
@@ -87,13 +87,14 @@ inline constexpr int kFlowWords = 2 * FlowShape::kHidden + FlowShape::kAttention
                                   FlowShape::kHeads * FlowShape::kMaxSplits * kFlowPartial +
                                   FlowShape::kAttentionBlocks * kFlowBlock + FlowShape::kExperts +
                                   FlowShape::kItems * kFlowBlock;
-/// Positions of a context, at most. One row's kernel takes kMaxSplits splits, but beyond four only q4_0 at 1100
-/// positions has been compared with the reference on a device: its limit rises when device_check has passed the others.
-inline constexpr int kFlowPositions = 256 * FlowShape::kSplitBlocks;
+/// Positions of a context, at most, in a step of so many rows: of more than eight a block has one split a row.
+inline constexpr int flow_positions(int rows) {
+  return 256 * (rows > 8 ? FlowShape::kSplitBlocks : FlowShape::kMaxSplits);
+}
 inline constexpr int kFlowRows = 16;                               // most rows
 inline constexpr int kFlowEntries = kFlowRows * FlowShape::kTopK;  // most experts of a layer
 inline constexpr int kFlowRowWords = 2 * FlowShape::kHidden + FlowShape::kAttention + 2 * FlowShape::kKeys +
-                                     FlowShape::kHeads * FlowShape::kSplitBlocks * kFlowPartial + FlowShape::kExperts;
+                                     FlowShape::kHeads * FlowShape::kMaxSplits * kFlowPartial + FlowShape::kExperts;
 inline constexpr int kFlowRowQuads =
     4 * (2 * FlowShape::kHiddenBlocks + FlowShape::kAttentionBlocks + kFlowEntries * FlowShape::kInnerBlocks);
 

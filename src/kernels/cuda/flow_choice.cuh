@@ -56,17 +56,22 @@ __device__ __forceinline__ bool rank_logits(const float (&x)[kLogits], Ranking& 
   return __all_sync(kFullMask, sure && (lane >= FlowShape::kTopK || apart)) != 0;
 }
 
+/// The experts of slots `lane` as bits.
+__device__ __forceinline__ uint4 mask_of(int expert) {
+  const bool chosen = static_cast<int>(threadIdx.x & 31) < FlowShape::kTopK;
+  const auto word = [&](int i) {
+    return __reduce_or_sync(kFullMask, chosen && expert / 32 == i ? 1U << expert % 32 : 0U);
+  };
+  return make_uint4(word(0), word(1), word(2), word(3));
+}
+
 /// The same by probabilities.
 __device__ __forceinline__ void rank_probabilities(const float (&x)[kLogits], Ranking& out) {
-  const int lane = static_cast<int>(threadIdx.x & 31);
   float copy[kLogits];
 #pragma unroll
   for (int i = 0; i < kLogits; ++i) copy[i] = x[i];
   out.expert = choose_experts<kLogits>(copy, FlowShape::kExperts, FlowShape::kTopK, false).expert;
-  const auto word = [&](int i) {
-    return __reduce_or_sync(kFullMask, lane < FlowShape::kTopK && out.expert / 32 == i ? 1U << out.expert % 32 : 0U);
-  };
-  out.mask = make_uint4(word(0), word(1), word(2), word(3));
+  out.mask = mask_of(out.expert);
 }
 
 __device__ __forceinline__ Ranking rank_experts(const float (&x)[kLogits]) {

@@ -335,7 +335,7 @@ __device__ __forceinline__ void head_row(const float* cosines, const float* sine
     float sum = 0.0F;
 #pragma unroll
     for (int i = 0; i < 8; ++i) sum = __fmaf_rn(x[i], x[i], sum);
-    const float factor = norm_factor(tree16(sum), Shape::kHeadDim, eps);
+    const float factor = norm_factor_of<Shape::kHeadDim>(tree16(sum), eps);
 #pragma unroll
     for (int i = 0; i < 8; ++i) x[i] = norm ? __fmul_rn(__fmul_rn(x[i], factor), weight[i]) : x[i];
   }
@@ -366,8 +366,9 @@ __device__ __forceinline__ int page_of(int rank, int page) {
   return (rank + page / kSplitPages * Shape::kSplitBlocks) * kSplitPages + page % kSplitPages;
 }
 
-/// One warp, once their words (kFlowPartial) are there: all splits of a head meet in 32 of its dimensions, those from
-/// `first` on.
+/// One warp, once their words (kFlowPartial) are there: all splits of a head, Splits at most, meet in 32 of its
+/// dimensions, those from `first` on.
+template <int Splits>
 __device__ __forceinline__ float merge_splits(const Flagged* head, int first, int position, int lane, uint32_t flag) {
   constexpr int kAtOnce = 4;
   const int last = position / kSplit;
@@ -380,25 +381,25 @@ __device__ __forceinline__ float merge_splits(const Flagged* head, int first, in
   const float m_own = __uint_as_float(bits[0]), l_own = __uint_as_float(bits[1]);
   const float m = key_float(__reduce_max_sync(kFullMask, float_key(m_own)));
   const float weight = numerics::exp<Ops>(__fsub_rn(m_own, m));
-  uint32_t now[kAtOnce];
-#pragma unroll
-  for (int i = 0; i < kAtOnce; ++i) now[i] = bits[2 + i];
   float sum = 0.0F, o = 0.0F;
-#pragma unroll 1
-  for (int from = 0;;) {
+  const auto add = [&](int s, uint32_t value) {
+    const float w = __shfl_sync(kFullMask, weight, s), l = __shfl_sync(kFullMask, l_own, s);
+    const float v = __uint_as_float(value);
+    if (s > last) return;
+    sum = s == 0 ? __fmul_rn(w, l) : __fmaf_rn(w, l, sum);
+    o = s == 0 ? __fmul_rn(w, v) : __fmaf_rn(w, v, o);
+  };
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int s = from + i;
-      const float w = __shfl_sync(kFullMask, weight, s), l = __shfl_sync(kFullMask, l_own, s);
-      const float v = __uint_as_float(now[i]);
-      if (s > last) continue;
-      sum = s == 0 ? __fmul_rn(w, l) : __fmaf_rn(w, l, sum);
-      o = s == 0 ? __fmul_rn(w, v) : __fmaf_rn(w, v, o);
+  for (int s = 0; s < kAtOnce; ++s) add(s, bits[2 + s]);
+  if constexpr (Splits > kAtOnce) {
+#pragma unroll 1
+    for (int from = kAtOnce; from <= last; from += kAtOnce) {
+      uint32_t now[kAtOnce];
+      take<kAtOnce>([&](int i) { return of(from + i); }, flag, now);
+      __syncwarp();
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) add(from + i, now[i]);
     }
-    from += kAtOnce;
-    if (from > last) break;
-    take<kAtOnce>([&](int i) { return of(from + i); }, flag, now);
-    __syncwarp();
   }
   return __fmul_rn(o, __fdiv_rn(1.0F, sum));
 }

@@ -277,16 +277,20 @@ __global__ void __launch_bounds__(kAllThreads, 1) flow_rows_kernel(const __grid_
   }
 #pragma unroll
   for (int team = 0; team < RowsSizes<H>::kGroups; ++team) {
-    const int position = share.position(args.step, rows, team), pages = pages_of(share.end(position, team));
+    const int position = share.position(args.step, rows, team);
     if (tid < Shape::kHeadDim / 2 && position >= 0) {
       sh.cosines[team][tid] = args.cosines[int64_t{position} * (Shape::kHeadDim / 2) + tid];
       sh.sines[team][tid] = args.sines[int64_t{position} * (Shape::kHeadDim / 2) + tid];
     }
-    if (tid < pages) {
-      const int first = args.step.page_begin[share.row_of(team)] + share.rank(team) * kSplitPages;
-      sh.pages[team][tid] = args.step.pages[first + tid];
+    if (tid < RowsSizes<H>::kRounds * kSplitPages) {
+      const int page = page_of(share.rank(team), tid);
+      if (page < pages_of(position + 1))
+        sh.pages[team][tid] = args.step.pages[args.step.page_begin[share.row_of(team)] + page];
     }
-    if (tid == 0) sh.team_entries[team] = entries_of(pages);
+    if (tid == 0) {
+      sh.positions[team] = position;
+      sh.team_entries[team] = entries_of(pages_of(share.end(position, team, 0)));
+    }
   }
   __syncthreads();
   const uint32_t epoch = *args.epoch;

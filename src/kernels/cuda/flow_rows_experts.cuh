@@ -35,57 +35,65 @@ class RowsExperts : public RowsAttention<H> {
   /// A warp a row chooses its experts. Of one group the other warps take the rows meanwhile, of two groups all do
   /// before: they come before the logits.
   __device__ __forceinline__ void choose(bool renormalise) {
-    constexpr int kTop = Shape::kTopK, kChoosers = Sizes::kChoosers;
-    if constexpr (kGroups == 2) take_records();
-    if (warp_ < kChoosers) {
-      if (warp_ < rows_) {
-        const Flagged* from = args_.rows.logits + warp_ * Shape::kExperts + at_.lane;
-        uint32_t bits[4];
-        take<4>([&](int i) { return from + i * 32; }, flag_, bits);
-        __syncwarp();
-        float logits[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) logits[i] = __uint_as_float(bits[i]);
-        const Choice choice = choose_experts<4>(logits, Shape::kExperts, kTop, renormalise);
-        const auto word_of = [&](int i) {
-          return __reduce_or_sync(kFullMask,
-                                  at_.lane < kTop && choice.expert / 32 == i ? 1U << choice.expert % 32 : 0U);
-        };
-        const uint4 mask = make_uint4(word_of(0), word_of(1), word_of(2), word_of(3));
-        if (at_.lane == 0) sh_.masks[warp_] = mask;
-        if (at_.lane < kTop) {
-          sh_.chosen[warp_ * kTop + at_.lane] = choice.expert;
-          sh_.weights[warp_ * kTop + at_.lane] = choice.weight;
-        }
-      } else if (kGroups == 2 && at_.lane == 0) {
-        sh_.masks[warp_] = make_uint4(0, 0, 0, 0);
-      }
-      asm volatile("bar.arrive 2, %0;" ::"n"((kChoosers + 1) * 32) : "memory");
-    } else if constexpr (kGroups == 1) {
+    if constexpr (kGroups == 2) {
+      take_records();
+      choose_row(renormalise);
+    } else if (warp_ < Sizes::kChoosers) {
+      choose_row(renormalise);
+    } else {
       take_records();
     }
     sync();
     if (warp_ < 4) list_experts();
     sync();
   }
+  __device__ __forceinline__ void choose_row(bool renormalise) {
+    constexpr int kTop = Shape::kTopK;
+    constexpr bool kByProbability = kGroups == 2;
+    float logits[kLogits], weight = 0.0F;
+    Ranking ranking;
+    if (warp_ < rows_) {
+      take_logits(args_.rows.logits + warp_ * Shape::kExperts, flag_, logits);
+      if constexpr (kByProbability) {
+        const Choice choice = choose_experts<kLogits>(logits, Shape::kExperts, kTop, renormalise);
+        ranking = {choice.expert, mask_of(choice.expert)};
+        weight = choice.weight;
+      } else {
+        ranking = rank_experts(logits);
+      }
+      if (at_.lane == 0) sh_.masks[warp_] = ranking.mask;
+    } else if (kGroups == 2 && at_.lane == 0) {
+      sh_.masks[warp_] = make_uint4(0, 0, 0, 0);
+    }
+    asm volatile("bar.arrive 2, %0;" ::"n"((Sizes::kChoosers + 1) * 32) : "memory");
+    if (warp_ >= rows_) return;
+    if constexpr (!kByProbability) weight = weight_of(logits, ranking.expert, renormalise);
+    if (at_.lane < kTop) {
+      sh_.chosen[warp_ * kTop + at_.lane] = ranking.expert;
+      sh_.weights[warp_ * kTop + at_.lane] = weight;
+    }
+  }
+  __device__ __forceinline__ const FlaggedQuad* routed(int row, int word) const {
+    return args_.rows.routed + row * (Shape::kHiddenBlocks * 4) + word;
+  }
+  /// Word `word` of a row of the experts' input.
+  __device__ __forceinline__ void put_record(int row, int word, const FlaggedQuad& quad) {
+    std::byte* record = sh_.records() + row * kRecord;
+    *reinterpret_cast<uint2*>(record + word * 8) = make_uint2(quad.first, quad.second);
+    if ((word & 3) < 2)
+      *reinterpret_cast<uint32_t*>(record + Shape::kHiddenBlocks * (32 + (word & 3) * 4) + word / 4 * 4) = quad.more;
+  }
   /// The experts' input, by threads of eight warps or by two such halves, some rows at a time.
   __device__ __forceinline__ void take_records() {
     constexpr int kAtOnce = kEach < 4 ? kEach : 4;
     const int thread = tid_ % 256;
-    const FlaggedQuad* from = args_.rows.routed + thread;
 #pragma unroll 1
     for (int first = kGroups == 2 ? tid_ / 256 * kAtOnce : 0; first < rows_; first += kGroups * kAtOnce) {
       FlaggedQuad words[kAtOnce];
       const auto row_of = [&](int i) { return min(first + i, rows_ - 1); };
-      take<kAtOnce>([&](int i) { return from + row_of(i) * (Shape::kHiddenBlocks * 4); }, flag_, words);
+      take<kAtOnce>([&](int i) { return routed(row_of(i), thread); }, flag_, words);
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        std::byte* record = sh_.records() + row_of(i) * kRecord;
-        *reinterpret_cast<uint2*>(record + thread * 8) = make_uint2(words[i].first, words[i].second);
-        if ((thread & 3) < 2)
-          *reinterpret_cast<uint32_t*>(record + Shape::kHiddenBlocks * (32 + (thread & 3) * 4) + thread / 4 * 4) =
-              words[i].more;
-      }
+      for (int i = 0; i < kAtOnce; ++i) put_record(row_of(i), thread, words[i]);
     }
   }
   /// A thread an expert: its rows; a thread a route: its slot.

@@ -21,9 +21,11 @@ struct RowsSizes {
   static constexpr int kTeamWarps = kWarps / kGroups, kTeam = kTeamWarps * 32;  // threads of a row's attention
   static constexpr int kChoosers = kGroups * 8;                                 // warps, one a row
   static constexpr int kMostEntries = H * Shape::kTopK;                         // experts of a layer
-  static constexpr int kScoreParts = kEach > 2 ? 2 : 4;                         // warps that share a split's positions
-  static constexpr int kColumn = kEach * kColumnFloats;  // floats of one part of a tile's sums, a group
-  static constexpr int kHalves = H == 2 ? 2 : 1;         // of K in down's results
+  static constexpr int kScoreParts = kGroups == 1 ? 8 : 2;                      // warps that share a split's positions
+  static constexpr int kSplits = kGroups == 1 ? Shape::kMaxSplits : Shape::kSplitBlocks;  // of a row, at most
+  static constexpr int kRounds = kSplits / Shape::kSplitBlocks;  // of attention: a block has one split in each
+  static constexpr int kColumn = kEach * kColumnFloats;          // floats of one part of a tile's sums, a group
+  static constexpr int kHalves = H == 2 ? 2 : 1;                 // of K in down's results
   // Floats of a team: q and p, later (two teams) the values' parts; or a row.
   static constexpr int kAttend = kEach * (Shape::kHeadDim + kSplit), kParts = 4 * kEach * Shape::kHeadDim;
   static constexpr int kWork = kGroups == 2 ? kParts : kAttend > Shape::kHidden ? kAttend : Shape::kHidden;
@@ -46,8 +48,10 @@ struct RowsShared : RowsSizes<H> {
   alignas(16) float fresh_v[Sizes::kGroups][Shape::kHeadDim];
   float cosines[Sizes::kGroups][Shape::kHeadDim / 2], sines[Sizes::kGroups][Shape::kHeadDim / 2];
   float own[H * kTileRows];  // this block's values of the residual
-  int keys[Sizes::kGroups][Sizes::kEach * Sizes::kScoreParts], pages[Sizes::kGroups][kSplitPages];
-  int team_entries[Sizes::kGroups];  // of the ring, with K or with V
+  alignas(16) int keys[Sizes::kGroups][Sizes::kEach * Sizes::kScoreParts];
+  int pages[Sizes::kGroups][Sizes::kRounds * kSplitPages];  // of all rounds
+  int positions[Sizes::kGroups];                            // of the teams' rows, -1: none
+  int team_entries[Sizes::kGroups];                         // of the ring, with K or with V of the first round
   float factors[Sizes::kGroups];
   // The experts of a layer.
   float weights[H * Shape::kTopK];  // by row and slot
@@ -82,6 +86,11 @@ struct RowsPlace : RowsShared<H> {
   static constexpr int kRing = (226 << 10) - (static_cast<int>(sizeof(RowsShared<H>)) + 127) / 128 * 128;
 };
 
+/// Of the ring, with so many pages of K or V.
+__device__ __forceinline__ int entries_of(int pages) {
+  return (pages + kEntryPages - 1) / kEntryPages;
+}
+
 /// This block's share of each phase.
 template <int H>
 struct RowsShare {
@@ -100,24 +109,22 @@ struct RowsShare {
     first_head = part / Shape::kSplitBlocks * Sizes::kEach;
     row_tile = block < Shape::kTiles;
   }
-  /// Of attention a block, or a half of its warps (a team), has some heads of one split of a row. Of two rows the
-  /// second has another split, so that full ones meet short or absent ones.
+  /// Of attention a block, or a half of its warps (a team), has some heads of a row's splits rank, rank + kSplitBlocks,
+  /// ..., one a round. Of two rows the second has another rank, so that full splits meet short or absent ones.
   __device__ __forceinline__ int rank(int team) const { return part % Shape::kSplitBlocks ^ (team * 2); }
   __device__ __forceinline__ int row_of(int team) const { return row + team * Sizes::kEach; }
   /// Of the team's row; -1: none.
   __device__ __forceinline__ int position(const Step& step, int rows, int team) const {
     return row >= 0 && row_of(team) < rows ? step.positions[row_of(team)] : -1;
   }
-  /// Visible positions of the split, 0: none.
-  __device__ __forceinline__ int end(int position, int team) const {
-    return max(0, min(position + 1 - rank(team) * kSplit, kSplit));
+  /// Visible positions of a round's split, 0: none.
+  __device__ __forceinline__ int end(int position, int team, int round) const {
+    return visible(position, rank(team) + round * Shape::kSplitBlocks);
+  }
+  __device__ __forceinline__ int rounds(int position) const {
+    return Sizes::kRounds == 1 ? 1 : rounds_of(position, rank(0));
   }
 };
-/// Of the ring.
-__device__ __forceinline__ int entries_of(int pages) {
-  return (pages + kEntryPages - 1) / kEntryPages;
-}
-
 /// The experts of all rows as bits; an entry is an expert's rank among them.
 struct ExpertSet {
   uint32_t bits[4] = {};
@@ -164,8 +171,7 @@ __device__ __forceinline__ void fill_rows(const FlowArgs& args, std::byte* ring,
   const int lane = static_cast<int>(threadIdx.x & 31), block = static_cast<int>(blockIdx.x);
   const int grid = static_cast<int>(gridDim.x);
   Filler<RowsPlace<H>> filler(ring, sh);
-  const auto team_pages = [&](int team) { return pages_of(share.end(share.position(args.step, rows, team), team)); };
-  const int first_pages = team_pages(0), second_pages = Sizes::kGroups == 2 ? team_pages(1) : 0;
+  const int rounds = share.rounds(sh.positions[0]);
   int touched = 0;
   for (int l = 0; l < args.count; ++l) {
     const FlowLayer& layer = args.layers[l];
@@ -182,16 +188,17 @@ __device__ __forceinline__ void fill_rows(const FlowArgs& args, std::byte* ring,
                     static_cast<uint32_t>(dense.tile_bytes));
       }
 #pragma unroll 1
-      for (int i = 0; i < 2 * Sizes::kGroups; ++i) {  // K of all teams, V of all teams
-        const int team = i % Sizes::kGroups, pages = team == 0 ? first_pages : second_pages;
-        const std::byte* from = i < Sizes::kGroups ? layer.keys : layer.values;
+      for (int i = 0; i < rounds * 2 * Sizes::kGroups; ++i) {  // of a round K of all teams, V of all teams
+        const int team = i % Sizes::kGroups, round = i / (2 * Sizes::kGroups);
+        const int pages = pages_of(share.end(sh.positions[team], team, round));
+        const std::byte* from = i / Sizes::kGroups % 2 == 0 ? layer.keys : layer.values;
         std::byte* to = nullptr;
 #pragma unroll 1
         for (int page = 0; page < pages; ++page) {
           if (page % kEntryPages == 0)
             to = filler.open(static_cast<uint32_t>(min(pages - page, kEntryPages) * kHeadBytes));
-          const int64_t head =
-              int64_t{sh.pages[team][page]} * Shape::kKvHeads + share.first_head / (Shape::kHeads / Shape::kKvHeads);
+          const int64_t head = int64_t{sh.pages[team][round * kSplitPages + page]} * Shape::kKvHeads +
+                               share.first_head / (Shape::kHeads / Shape::kKvHeads);
           filler.copy(to + page % kEntryPages * kHeadBytes, from + head * kHeadBytes, kHeadBytes);
         }
       }

@@ -86,7 +86,7 @@ class RowsThread {
     }
     sync();
     if (warp_ < kGroups) {
-      const float factor = norm_factor(squares(sh_.x(warp_), at_.lane), Shape::kHidden, eps);
+      const float factor = norm_factor_of<Shape::kHidden>(squares(sh_.x(warp_), at_.lane), eps);
       if (at_.lane == 0) sh_.factors[warp_] = factor;
     }
     sync();

@@ -234,7 +234,7 @@ Expected<void> Lowering::find_flow(int sms) {
   rows.x = take(kFlowRows * Shape::kHidden);
   rows.middle = take(kFlowRows * Shape::kHidden);
   rows.heads = take(kFlowRows * (Shape::kAttention + 2 * Shape::kKeys));
-  rows.partial = take(kFlowRows * Shape::kHeads * Shape::kSplitBlocks * kFlowPartial);
+  rows.partial = take(kFlowRows * Shape::kHeads * Shape::kMaxSplits * kFlowPartial);
   rows.logits = take(kFlowRows * Shape::kExperts);
   args.epoch = plan->epoch;
   plan->launch = {"layers", [plan = plan.get()](const Launcher& l) {
