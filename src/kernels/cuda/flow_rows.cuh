@@ -115,7 +115,8 @@ class ComputeRows : public RowsExperts<FA, FB, H> {
     __syncwarp();
     mark(3);
     float later[kGroups - 1 + (kGroups == 1)][kRowTiles][4];
-#pragma unroll
+    // One group's tiles by the same code: what a layer runs should fit the instruction cache.
+#pragma unroll(kGroups == 1 ? 1 : kRowTiles)
     for (int i = 0; i < kRowTiles; ++i) {
       if (i >= share_.tiles) break;
       const int tile = share_.first_tile + i;

@@ -154,8 +154,12 @@ class RowsExperts : public RowsAttention<H> {
           x.scales0 = scales + columns[min(at_.t * 2, last)] * kRecord;
           x.scales1 = scales + columns[min(at_.t * 2 + 1, last)] * kRecord;
         }
-        float acc[1][4];
-        segments_tree_of<FA, 4, 4>(entry(tile), part * 16, part * 16, x, false, at_, acc);
+        float acc[1][4] = {};
+        if constexpr (kGroups == 1) {
+          two_pairs_tree_of<FA, 4>(entry(tile), part * 16, part * 16, x, false, at_, acc);
+        } else {
+          segments_tree_of<FA, 4, 4>(entry(tile), part * 16, part * 16, x, false, at_, acc);
+        }
         store_columns(sums + (tile * 4 + part) * kColumn, acc[0]);
         sync();
         if (kGroups == 1 || first + kEach >= count) release(4);
@@ -260,41 +264,51 @@ class RowsExperts : public RowsAttention<H> {
     constexpr int kAtOnce = kWarps / 2, kSegment = Shape::kInnerBlocks / 4;
     const int half = warp_ & 1, entries = sh_.entries;
     const bool other = layer.down.other != 0;
-    FlaggedQuad lower[kSegment], upper[kSegment];
+    FlaggedQuad next[kSegment];
     const FlaggedQuad* from = nullptr;
+    const auto ask = [&] {
+#pragma unroll
+      for (int i = 0; i < kSegment; ++i) next[i] = get(from + i * 4);
+    };
     const auto look = [&](int expert) {
       const uint32_t in = sh_.rows[min(expert, entries - 1)];
       // Columns that are not there take one that is; their sums are not used.
       const int row = (in >> at_.g & 1U) != 0 ? at_.g : __ffs(static_cast<int>(in)) - 1;
       from = args_.rows.activated + activated(min(expert, entries - 1), row, half * 2 * kSegment) + at_.t;
-#pragma unroll
-      for (int i = 0; i < kSegment; ++i) lower[i] = get(from + i * 4);
+      ask();
     };
     look(warp_ >> 1);
     mark(13);
     for (int first = 0; first < entries; first += kAtOnce) {
       const int expert = first + (warp_ >> 1);
       if (expert < entries) {
-        const FlaggedQuad* here = from;
+        float sums[1][4] = {}, acc[1][4] = {};
+        // Both segments by the same code.
+#pragma unroll 1
+        for (int segment = 0; segment < 2; ++segment) {
+          finish<kSegment>([&](int i) { return from + i * 4; }, flag_, next);
+          __syncwarp();
+          FlaggedQuad words[kSegment];
 #pragma unroll
-        for (int i = 0; i < kSegment; ++i) upper[i] = get(here + (kSegment + i) * 4);
-        finish<kSegment>([&](int i) { return here + i * 4; }, flag_, lower);
-        __syncwarp();
-        const std::byte* tile = entry(warp_ >> 1);
-        float sums[1][4], acc[1][4];
-        segment_of<FA, FB, kSegment, 1>(other, tile, half * 2 * kSegment, lower, at_, sums);
-        look(expert + kAtOnce);
-        finish<kSegment>([&](int i) { return here + (kSegment + i) * 4; }, flag_, upper);
-        __syncwarp();
-        segment_of<FA, FB, kSegment, 1>(other, tile, (half * 2 + 1) * kSegment, upper, at_, acc);
+          for (int i = 0; i < kSegment; ++i) words[i] = next[i];
+          if (segment == 0) {
+            from += kSegment * 4;
+            ask();
+          } else {
+            look(expert + kAtOnce);
+          }
+          copy_to<1>(sums, acc);
+          segment_of<FA, FB, kSegment, 1>(other, entry(warp_ >> 1), (half * 2 + segment) * kSegment, words, at_, acc);
+        }
+        add_to<1>(acc, sums);
         const uint32_t in = sh_.rows[expert];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           const int row = at_.t * 2 + i;
           if ((in >> row & 1U) == 0) continue;
           float* to = sh_.result(half, row * Shape::kTopK + sh_.slots[expert * H + row]);
-          to[at_.g] = __fadd_rn(sums[0][i], acc[0][i]);
-          to[at_.g + 8] = __fadd_rn(sums[0][i + 2], acc[0][i + 2]);
+          to[at_.g] = acc[0][i];
+          to[at_.g + 8] = acc[0][i + 2];
         }
       }
       sync();

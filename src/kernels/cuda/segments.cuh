@@ -199,6 +199,20 @@ __device__ __forceinline__ void segments_tree_of(const std::byte* tile, int bloc
   }
 }
 
+/// The same with four segments, two pairs by the same code.
+template <Format F, int SB>
+__device__ __forceinline__ void two_pairs_tree_of(const std::byte* tile, int block, int column_block,
+                                                  const ColumnPointers& x, bool two_groups, Lane at,
+                                                  float (&acc)[1][4]) {
+  float first[1][4] = {};
+#pragma unroll 1
+  for (int pair = 0; pair < 2; ++pair) {
+    copy_to<1>(first, acc);
+    segments_tree_of<F, SB, 2>(tile, block + pair * 2 * SB, column_block + pair * 2 * SB, x, two_groups, at, acc);
+  }
+  add_to<1>(acc, first);
+}
+
 /// The tree over `count` (a power of two, at most 32) segments of one 8-column group: pairs stand side by side as
 /// independent work; above them it runs like a binary counter. Count: `count` when known at compile time, else 0.
 template <Format F, int SB, int Count>
