@@ -22,20 +22,35 @@
 namespace cohort::cuda {
 namespace flow {
 
-/// Segments of a tile times the row, from `block` on; [segment][rows g and g + 8], good where at.t == 0.
-template <Format FA, Format FB, int SB, int Segments>
-__device__ __forceinline__ void sum_segments(bool other, const std::byte* tile, int block, const ColumnPointers& x,
-                                             Lane at, float (&out)[Segments][2]) {
-#pragma unroll
-  for (int s = 0; s < Segments; ++s) {
-    float acc[1][4];
-    if (FA != FB && other) {
-      segment_sum<FB, 1, SB>(tile, block + s * SB, block + s * SB, SB, x, 1, false, at, acc);
-    } else {
-      segment_sum<FA, 1, SB>(tile, block + s * SB, block + s * SB, SB, x, 1, false, at, acc);
+/// A segment of a tile times the row, from `block` on: rows g and g + 8, good where at.t == 0.
+template <Format FA, Format FB, int SB>
+__device__ __forceinline__ void sum_segment(bool other, const std::byte* tile, int block, const ColumnPointers& x,
+                                            Lane at, float (&out)[2]) {
+  float acc[1][4];
+  if (FA != FB && other) {
+    segment_sum<FB, 1, SB>(tile, block, block, SB, x, 1, false, at, acc);
+  } else {
+    segment_sum<FA, 1, SB>(tile, block, block, SB, x, 1, false, at, acc);
+  }
+  out[0] = acc[0][0];
+  out[1] = acc[0][2];
+}
+/// Sums of Count tiles by compute(i, sums), stored by store(i, sums) once all are there: no store stands between them.
+/// Of long formats one tile after the other by a loop.
+template <Format F, int Count, class Compute, class Store>
+__device__ __forceinline__ void by_tiles(Compute&& compute, Store&& store) {
+  float sums[Count][2];
+  if constexpr (kLong<F>) {
+#pragma unroll 1
+    for (int i = 0; i < Count; ++i) {
+      compute(i, sums[0]);
+      store(i, sums[0]);
     }
-    out[s][0] = acc[0][0];
-    out[s][1] = acc[0][2];
+  } else {
+#pragma unroll
+    for (int i = 0; i < Count; ++i) compute(i, sums[i]);
+#pragma unroll
+    for (int i = 0; i < Count; ++i) store(i, sums[i]);
   }
 }
 __device__ __forceinline__ void store_rows(float* to, const float (&value)[2], Lane at) {
@@ -147,17 +162,18 @@ class Compute {
     quantise_row(x);
     mark(3);
     const std::byte* tiles[kMaxTiles];
-    float sums[kMaxTiles][1][2];
+    if constexpr (!kLong<FA>) {
 #pragma unroll
-    for (int i = 0; i < kMaxTiles; ++i) tiles[i] = entry(min(i, share_.tiles - 1));
-#pragma unroll
-    for (int i = 0; i < kMaxTiles; ++i) {
-      const int tile = share_.first_tile + min(i, share_.tiles - 1);
-      const bool other = layer.dense[tile < layer.dense[0].tiles ? 0 : 1].other != 0;
-      sum_segments<FA, FB, 4, 1>(other, tiles[i], warp_ * 4, sh_.row.columns(at_), at_, sums[i]);
+      for (int i = 0; i < kMaxTiles; ++i) tiles[i] = entry(min(i, share_.tiles - 1));
     }
-#pragma unroll
-    for (int i = 0; i < kMaxTiles; ++i) store_rows(sh_.partial[0][i][warp_], sums[i][0], at_);
+    by_tiles<FA, kMaxTiles>(
+        [&](int i, float(&sums)[2]) {
+          const int n = min(i, share_.tiles - 1), tile = share_.first_tile + n;
+          const bool other = layer.dense[tile < layer.dense[0].tiles ? 0 : 1].other != 0;
+          const std::byte* weights = kLong<FA> ? entry(n) : tiles[i];
+          sum_segment<FA, FB, 4>(other, weights, warp_ * 4, sh_.row.columns(at_), at_, sums);
+        },
+        [&](int i, const float(&sums)[2]) { store_rows(sh_.partial[0][i][warp_], sums, at_); });
     sync();
     release(share_.tiles);
     if (tid_ < share_.tiles * 16) {
@@ -307,12 +323,15 @@ class Compute {
         sh_.attended.put(warp_ * kBlocks + word(i) / kFlowBlock, word(i) % kFlowBlock, bits[i]);
       mark(7);
       __syncwarp();
-      float sums[2][2];
-      sum_segments<FA, FB, 4, 2>(layer.output.other != 0, entry(0), warp_ * kBlocks, sh_.attended.columns(at_), at_,
-                                 sums);
-      float* to = &sh_.partial[0][0][0][0] + warp_ * 32;
-      store_rows(to, sums[0], at_);
-      store_rows(to + 16, sums[1], at_);
+      const std::byte* tile = entry(0);
+      by_tiles<FA, 2>(
+          [&](int segment, float(&sums)[2]) {
+            sum_segment<FA, FB, 4>(layer.output.other != 0, tile, warp_ * kBlocks + segment * 4,
+                                   sh_.attended.columns(at_), at_, sums);
+          },
+          [&](int segment, const float(&sums)[2]) {
+            store_rows(&sh_.partial[0][0][0][0] + (warp_ * 2 + segment) * 16, sums, at_);
+          });
     }
     sync();
     if (!share_.row_tile) return;
@@ -374,12 +393,11 @@ class Compute {
       entry(0);
       if (i == 0) mark(11);
 #endif
-      float sums[4][1][2];
-#pragma unroll
-      for (int tile = 0; tile < 4; ++tile)
-        sum_segments<FA, FA, 4, 1>(false, entry(tile), warp_ * 4, sh_.row.columns(at_), at_, sums[tile]);
-#pragma unroll
-      for (int tile = 0; tile < 4; ++tile) store_rows(partial[tile][warp_], sums[tile][0], at_);
+      by_tiles<FA, 4>(
+          [&](int tile, float(&sums)[2]) {
+            sum_segment<FA, FA, 4>(false, entry(tile), warp_ * 4, sh_.row.columns(at_), at_, sums);
+          },
+          [&](int tile, const float(&sums)[2]) { store_rows(partial[tile][warp_], sums, at_); });
       sync();
       release(4);
       if (warp_ != (i & 15)) continue;
@@ -405,11 +423,13 @@ class Compute {
         sh_.hidden[slot].put(half * kBlocks + word(i) / kFlowBlock, word(i) % kFlowBlock, bits[i]);
       mark(13);
       __syncwarp();
-      float sums[2][2];
-      sum_segments<FA, FB, 6, 2>(layer.down.other != 0, entry(slot), half * kBlocks, sh_.hidden[slot].columns(at_), at_,
-                                 sums);
-      store_rows(sh_.down[slot][half * 2], sums[0], at_);
-      store_rows(sh_.down[slot][half * 2 + 1], sums[1], at_);
+      const std::byte* tile = entry(slot);
+      by_tiles<FA, 2>(
+          [&](int segment, float(&sums)[2]) {
+            sum_segment<FA, FB, 6>(layer.down.other != 0, tile, half * kBlocks + segment * 6,
+                                   sh_.hidden[slot].columns(at_), at_, sums);
+          },
+          [&](int segment, const float(&sums)[2]) { store_rows(sh_.down[slot][half * 2 + segment], sums, at_); });
     }
     sync();
     if (!share_.row_tile) return;

@@ -2,6 +2,8 @@
 // of weights, and norms and heads.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/flow.h"
 #include "kernels/cuda/flow_choice.cuh"
@@ -140,18 +142,38 @@ __device__ __forceinline__ void put_block(FlaggedQuad* to, float x, int lane, ui
   const uint32_t more = lane == 0 ? __float_as_uint(s.d) : lane == 4 ? static_cast<uint32_t>(sums) : 0U;
   put(to + lane / 4, word, upper, more, flag);
 }
-/// A segment of a tile times G groups of columns whose words [G][SB] lane (g, t) has: those of column g.
-template <Format F, int SB, int G>
-__device__ __forceinline__ void segment_of(const std::byte* tile, int block, const FlaggedQuad* words, Lane at,
-                                           float (&acc)[G][4]) {
-  clear<G>(acc);
+template <int N, int Count>
+__device__ __forceinline__ void move_up(FlaggedQuad (&words)[Count]) {
 #pragma unroll
-  for (int b = 0; b < SB; ++b) {
+  for (int i = 0; i + N < Count; ++i) words[i] = words[i + N];
+}
+/// body(first block, its words, count of blocks) for all SB blocks at once; of long formats for two at a time by a
+/// loop, for which the words move up, so that their places stay registers.
+template <Format F, int SB, class Body>
+__device__ __forceinline__ void for_straight(const FlaggedQuad* words, Body&& body) {
+  if constexpr (kLong<F> && SB % 2 == 0 && SB > 4) {
+    FlaggedQuad left[SB];
+#pragma unroll
+    for (int b = 0; b < SB; ++b) left[b] = words[b];
+#pragma unroll 1
+    for (int first = 0; first < SB; first += 2, move_up<2>(left)) body(first, left, std::integral_constant<int, 2>{});
+  } else {
+    body(0, words, std::integral_constant<int, SB>{});
+  }
+}
+
+/// `count` blocks more of a segment of a tile times G groups of columns whose words, `stride` to the next group, lane
+/// (g, t) has: those of column g.
+template <Format F, int Count, int G>
+__device__ __forceinline__ void blocks_of(const std::byte* tile, int block, const FlaggedQuad* words, int stride,
+                                          Lane at, float (&acc)[G][4]) {
+#pragma unroll
+  for (int b = 0; b < Count; ++b) {
     Block<F> w;
     w.load(tile, block + b, at, false);
 #pragma unroll
     for (int i = 0; i < G; ++i) {
-      const FlaggedQuad& word = words[i * SB + b];
+      const FlaggedQuad& word = words[i * stride + b];
       Columns c;
       c.b0 = word.first;
       c.b1 = word.second;
@@ -165,6 +187,19 @@ __device__ __forceinline__ void segment_of(const std::byte* tile, int block, con
     }
   }
 }
+/// A segment from +0, whose words are [G][SB].
+template <Format F, int SB, int G>
+__device__ __forceinline__ void segment_of(const std::byte* tile, int block, const FlaggedQuad* words, Lane at,
+                                           float (&acc)[G][4]) {
+  clear<G>(acc);
+  if constexpr (G == 1) {
+    for_straight<F, SB>(words, [&](int first, const FlaggedQuad* from, auto count) {
+      blocks_of<F, decltype(count)::value, G>(tile, block + first, from, SB, at, acc);
+    });
+  } else {
+    blocks_of<F, SB, G>(tile, block, words, SB, at, acc);
+  }
+}
 template <Format FA, Format FB, int SB, int G>
 __device__ __forceinline__ void segment_of(bool other, const std::byte* tile, int block, const FlaggedQuad* words,
                                            Lane at, float (&acc)[G][4]) {
@@ -175,19 +210,13 @@ __device__ __forceinline__ void segment_of(bool other, const std::byte* tile, in
   }
 }
 
-/// Four segments of a tile, SB blocks each from `block` on, times two columns: a fourth of segment_of's float
-/// operations. Lane (g, t) has the words t of SB blocks of segment g / 2 and column g % 2. Product i takes its k slots
-/// 4t.. from segment (t + i) % 4, and its column g from segment g / 2 alone: elsewhere the operand is zero. So each
-/// lane's sums are those of segment t, exact as ever. acc: the tree over the four segments, rows g and g + 8 by columns
-/// 0 and 1, the same in all four lanes of a quad.
-template <Format F, int SB>
-__device__ __forceinline__ void diagonal_of(const std::byte* tile, int block, const FlaggedQuad (&words)[SB], Lane at,
-                                            float (&acc)[4]) {
+/// `Count` blocks more of diagonal_of's sums, before they meet.
+template <Format F, int SB, int Count>
+__device__ __forceinline__ void diagonal_blocks(const std::byte* tile, int block, const FlaggedQuad* words, Lane at,
+                                                float (&acc)[4]) {
   const int mine = ((at.g >> 1) - at.t) & 3;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) acc[i] = 0.0F;
-#pragma unroll
-  for (int b = 0; b < SB; ++b) {
+  for (int b = 0; b < Count; ++b) {
     typename Block<F>::Sums sums;
     Block<F> w;
 #pragma unroll
@@ -205,6 +234,20 @@ __device__ __forceinline__ void diagonal_of(const std::byte* tile, int block, co
     }
     w.finish(acc, sums, c);
   }
+}
+/// Four segments of a tile, SB blocks each from `block` on, times two columns: a fourth of segment_of's float
+/// operations. Lane (g, t) has the words t of SB blocks of segment g / 2 and column g % 2. Product i takes its k slots
+/// 4t.. from segment (t + i) % 4, and its column g from segment g / 2 alone: elsewhere the operand is zero. So each
+/// lane's sums are those of segment t, exact as ever. acc: the tree over the four segments, rows g and g + 8 by columns
+/// 0 and 1, the same in all four lanes of a quad.
+template <Format F, int SB>
+__device__ __forceinline__ void diagonal_of(const std::byte* tile, int block, const FlaggedQuad (&words)[SB], Lane at,
+                                            float (&acc)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) acc[i] = 0.0F;
+  for_straight<F, SB>(words, [&](int first, const FlaggedQuad* from, auto count) {
+    diagonal_blocks<F, SB, decltype(count)::value>(tile, block + first, from, at, acc);
+  });
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     acc[i] = __fadd_rn(acc[i], __shfl_xor_sync(kFullMask, acc[i], 1));

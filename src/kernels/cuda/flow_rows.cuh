@@ -115,10 +115,8 @@ class ComputeRows : public RowsExperts<FA, FB, H> {
     __syncwarp();
     mark(3);
     float later[kGroups - 1 + (kGroups == 1)][kRowTiles][4];
-    // One group's tiles by the same code: what a layer runs should fit the instruction cache.
-#pragma unroll(kGroups == 1 ? 1 : kRowTiles)
-    for (int i = 0; i < kRowTiles; ++i) {
-      if (i >= share_.tiles) break;
+    repeat<FA, kRowTiles>([&](int i) {
+      if (i >= share_.tiles) return false;
       const int tile = share_.first_tile + i;
       const bool other = layer.dense[tile < layer.dense[0].tiles ? 0 : 1].other != 0;
       float acc[kGroups][4];
@@ -128,7 +126,8 @@ class ComputeRows : public RowsExperts<FA, FB, H> {
 #pragma unroll
         for (int j = 0; j < 4; ++j) later[0][i][j] = acc[1][j];
       }
-    }
+      return true;
+    });
     sync();
     release(share_.tiles);
     put_heads(layer, 0);
@@ -169,8 +168,17 @@ class ComputeRows : public RowsExperts<FA, FB, H> {
       __syncwarp();
       const std::byte* tile = entry(0);
       float first[1][4], acc[1][4];
-      segment_of<FA, FB, 4, 1>(other, tile, block, words, at_, first);
-      segment_of<FA, FB, 4, 1>(other, tile, block + 4, words + 4, at_, acc);
+      if constexpr (kLong<FA>) {
+        clear<1>(acc);
+#pragma unroll 1
+        for (int segment = 0; segment < 2; ++segment, move_up<4>(words)) {
+          copy_to<1>(first, acc);
+          segment_of<FA, FB, 4, 1>(other, tile, block + segment * 4, words, at_, acc);
+        }
+      } else {
+        segment_of<FA, FB, 4, 1>(other, tile, block, words, at_, first);
+        segment_of<FA, FB, 4, 1>(other, tile, block + 4, words + 4, at_, acc);
+      }
       add_to<1>(acc, first);
       store_columns(sh_.partial + warp_ * kColumn, acc[0]);
     } else {

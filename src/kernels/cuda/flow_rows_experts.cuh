@@ -154,12 +154,8 @@ class RowsExperts : public RowsAttention<H> {
           x.scales0 = scales + columns[min(at_.t * 2, last)] * kRecord;
           x.scales1 = scales + columns[min(at_.t * 2 + 1, last)] * kRecord;
         }
-        float acc[1][4] = {};
-        if constexpr (kGroups == 1) {
-          two_pairs_tree_of<FA, 4>(entry(tile), part * 16, part * 16, x, false, at_, acc);
-        } else {
-          segments_tree_of<FA, 4, 4>(entry(tile), part * 16, part * 16, x, false, at_, acc);
-        }
+        float acc[1][4];
+        two_pairs_tree_of<FA, 4>(entry(tile), part * 16, x, at_, acc);
         store_columns(sums + (tile * 4 + part) * kColumn, acc[0]);
         sync();
         if (kGroups == 1 || first + kEach >= count) release(4);
@@ -264,42 +260,44 @@ class RowsExperts : public RowsAttention<H> {
     constexpr int kAtOnce = kWarps / 2, kSegment = Shape::kInnerBlocks / 4;
     const int half = warp_ & 1, entries = sh_.entries;
     const bool other = layer.down.other != 0;
-    FlaggedQuad next[kSegment];
-    const FlaggedQuad* from = nullptr;
-    const auto ask = [&] {
+    FlaggedQuad next[kSegment], later[kSegment];
+    const FlaggedQuad *from = nullptr, *later_from = nullptr;
+    const auto ask = [&](const FlaggedQuad* words) {
+      later_from = words;
 #pragma unroll
-      for (int i = 0; i < kSegment; ++i) next[i] = get(from + i * 4);
+      for (int i = 0; i < kSegment; ++i) later[i] = get(words + i * 4);
     };
     const auto look = [&](int expert) {
       const uint32_t in = sh_.rows[min(expert, entries - 1)];
       // Columns that are not there take one that is; their sums are not used.
       const int row = (in >> at_.g & 1U) != 0 ? at_.g : __ffs(static_cast<int>(in)) - 1;
-      from = args_.rows.activated + activated(min(expert, entries - 1), row, half * 2 * kSegment) + at_.t;
-      ask();
+      ask(args_.rows.activated + activated(min(expert, entries - 1), row, half * 2 * kSegment) + at_.t);
+    };
+    const auto step_on = [&] {
+      from = later_from;
+#pragma unroll
+      for (int i = 0; i < kSegment; ++i) next[i] = later[i];
     };
     look(warp_ >> 1);
+    step_on();
     mark(13);
     for (int first = 0; first < entries; first += kAtOnce) {
       const int expert = first + (warp_ >> 1);
       if (expert < entries) {
-        float sums[1][4] = {}, acc[1][4] = {};
-        // Both segments by the same code.
-#pragma unroll 1
-        for (int segment = 0; segment < 2; ++segment) {
+        const std::byte* tile = nullptr;
+        float sums[1][4], acc[1][4];
+        clear<1>(acc);
+        ask(from + kSegment * 4);
+        repeat<FA, 2>([&](int segment) {
           finish<kSegment>([&](int i) { return from + i * 4; }, flag_, next);
           __syncwarp();
-          FlaggedQuad words[kSegment];
-#pragma unroll
-          for (int i = 0; i < kSegment; ++i) words[i] = next[i];
-          if (segment == 0) {
-            from += kSegment * 4;
-            ask();
-          } else {
-            look(expert + kAtOnce);
-          }
+          if (segment == 0) tile = entry(warp_ >> 1);
           copy_to<1>(sums, acc);
-          segment_of<FA, FB, kSegment, 1>(other, entry(warp_ >> 1), (half * 2 + segment) * kSegment, words, at_, acc);
-        }
+          segment_of<FA, FB, kSegment, 1>(other, tile, (half * 2 + segment) * kSegment, next, at_, acc);
+          step_on();
+          if (segment == 0) look(expert + kAtOnce);
+          return true;
+        });
         add_to<1>(acc, sums);
         const uint32_t in = sh_.rows[expert];
 #pragma unroll

@@ -97,6 +97,26 @@ struct HalfSums {
   }
 };
 
+/// Formats whose products take so many instructions that straight-line code for a layer would not fit the instruction
+/// cache: the kernels of all layers multiply by loops then.
+template <Format F>
+inline constexpr bool kLong = F == Format::k4 || F == Format::k6;
+/// body(i) for i from 0 to Count - 1, or until it is false: straight-line code, of long formats a loop.
+template <Format F, int Count, class Body>
+__device__ __forceinline__ void repeat(Body&& body) {
+  if constexpr (kLong<F>) {
+#pragma unroll 1
+    for (int i = 0; i < Count; ++i) {
+      if (!body(i)) break;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < Count; ++i) {
+      if (!body(i)) break;
+    }
+  }
+}
+
 /// codes and scales together are load; Sums::add of the codes and then finish are add.
 template <Format F>
 struct Block;

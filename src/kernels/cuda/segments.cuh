@@ -199,18 +199,22 @@ __device__ __forceinline__ void segments_tree_of(const std::byte* tile, int bloc
   }
 }
 
-/// The same with four segments, two pairs by the same code.
+/// The same with four segments; of long formats the two pairs by a loop.
 template <Format F, int SB>
-__device__ __forceinline__ void two_pairs_tree_of(const std::byte* tile, int block, int column_block,
-                                                  const ColumnPointers& x, bool two_groups, Lane at,
+__device__ __forceinline__ void two_pairs_tree_of(const std::byte* tile, int block, const ColumnPointers& x, Lane at,
                                                   float (&acc)[1][4]) {
-  float first[1][4] = {};
+  if constexpr (kLong<F>) {
+    float first[1][4];
+    clear<1>(acc);
 #pragma unroll 1
-  for (int pair = 0; pair < 2; ++pair) {
-    copy_to<1>(first, acc);
-    segments_tree_of<F, SB, 2>(tile, block + pair * 2 * SB, column_block + pair * 2 * SB, x, two_groups, at, acc);
+    for (int from = block; from < block + 4 * SB; from += 2 * SB) {
+      copy_to<1>(first, acc);
+      segments_tree_of<F, SB, 2>(tile, from, from, x, false, at, acc);
+    }
+    add_to<1>(acc, first);
+  } else {
+    segments_tree_of<F, SB, 4>(tile, block, block, x, false, at, acc);
   }
-  add_to<1>(acc, first);
 }
 
 /// The tree over `count` (a power of two, at most 32) segments of one 8-column group: pairs stand side by side as
