@@ -345,8 +345,6 @@ class Backend final : public CudaBackend {
     if (!decode || rows > kFlowRows || lowered_.flow == nullptr || !lowered_.flow->ready ||
         *std::max_element(positions, positions + rows) >= flow_positions(rows))
       return FlowRows::none;
-    // Measured: with K formats the kernels of the phases are as fast at four rows, and faster above eight.
-    if (lowered_.flow->formats == FlowFormats::k && rows > 8) return FlowRows::none;
     return rows == 1   ? FlowRows::one
            : rows == 2 ? FlowRows::two
            : rows <= 4 ? FlowRows::four

@@ -58,7 +58,7 @@ bool flow_fits(FlowFormats formats, int sms) {
   return grid_of(sms) >= FlowShape::kTiles && grid_of(sms) >= FlowShape::kExperts &&
          grid_of(sms) >= FlowShape::kHeads * FlowShape::kSplitBlocks && fits(formats, FlowRows::one) &&
          fits(formats, FlowRows::two) && fits(formats, FlowRows::four) && fits(formats, FlowRows::eight) &&
-         (formats == FlowFormats::k || fits(formats, FlowRows::sixteen));
+         fits(formats, FlowRows::sixteen);
 }
 
 void launch_flow(FlowFormats formats, FlowRows rows, const FlowArgs& args, uint32_t* epoch, int sms,

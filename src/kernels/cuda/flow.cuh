@@ -161,7 +161,7 @@ class Compute {
     norm(x, weight, layer.attention_eps);
     quantise_row(x);
     mark(3);
-    const std::byte* tiles[kMaxTiles];
+    const std::byte* tiles[kMaxTiles] = {};
     if constexpr (!kLong<FA>) {
 #pragma unroll
       for (int i = 0; i < kMaxTiles; ++i) tiles[i] = entry(min(i, share_.tiles - 1));

@@ -315,15 +315,12 @@ template <Format FA, Format FB, int H>
 FlowKernel rows_kernel_of() {
   return {&flow_rows_kernel<FA, FB, H>, 226 << 10};
 }
-/// Of K formats none for more than eight rows: the kernels of the phases are faster.
 template <Format FA, Format FB>
 FlowKernel rows_kernel_of(FlowRows rows) {
-  if constexpr (FA == FB) {
-    if (rows == FlowRows::sixteen) return rows_kernel_of<FA, FB, 16>();
-  }
-  return rows == FlowRows::two    ? rows_kernel_of<FA, FB, 2>()
-         : rows == FlowRows::four ? rows_kernel_of<FA, FB, 4>()
-                                  : rows_kernel_of<FA, FB, 8>();
+  return rows == FlowRows::two     ? rows_kernel_of<FA, FB, 2>()
+         : rows == FlowRows::four  ? rows_kernel_of<FA, FB, 4>()
+         : rows == FlowRows::eight ? rows_kernel_of<FA, FB, 8>()
+                                   : rows_kernel_of<FA, FB, 16>();
 }
 
 }  // namespace flow
