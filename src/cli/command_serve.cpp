@@ -172,6 +172,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
       ->envname("COHORT_API_KEY");
   command->add_option("--alias", o->service.alias, "The model's name in the API")
       ->type_name("NAME")
+      ->check(not_empty())
       ->envname("COHORT_ALIAS");
   command
       ->add_option("--cors-origin", o->service.cors_origin,

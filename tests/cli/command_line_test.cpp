@@ -89,6 +89,7 @@ TEST(CommandLine, ValuesAreRefusedWithFlagValueAndLimits) {
            {{"serve", "-m", kTiny, "--port", "0", "-c", "1"}, "the context (-c) is 1; expected at least 2"},
            {{"serve", "-m", kTiny, "--port", "0", "--device", "x"}, "--device: 'x' is none of auto, cpu, cuda"},
            {{"serve", "-m", kTiny, "--api-key", ""}, "--api-key: the value is empty"},
+           {{"serve", "-m", kTiny, "--alias", ""}, "--alias: the value is empty"},
            {{"serve", "-m", kTiny, "--cors-origin", "foo"}, "--cors-origin: 'foo' is neither * nor an origin"},
            {{"serve", "-m", kTiny, "--allowed-host", ""}, "--allowed-host: the value is empty"},
            {{"bench", "serve", "--url", "http://host:99999"}, "has a port that is no number from 1 to 65535"},

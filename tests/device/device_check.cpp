@@ -380,6 +380,24 @@ bool all_bits(bool quick, const std::vector<std::string>& parts) {
     check(forty, {F16, F16, F16, F16, F16}, cache, 80, "q8_0 cache, heads of 40");
   }
   {
+    // gpt-oss: sinks, biases everywhere, clamped gates.
+    const TensorType mxfp4 = TensorType::mxfp4;
+    const Shape oss = {"oss", 2, 256, 8, 2, 64, 96, 16, 4, 320, 1024, 100, false, false, true, true};
+    const Shape broad = {"broad", 2, 512, 8, 1, 128, 256, 16, 4, 320, 1024, 100, false, false, true, true};
+    const Shape layer = {"layer", 1, 2880, 64, 8, 64, 2880, 8, 4, 256, 1024, 0, false, false, true, true};
+    const Shape pairs = {"pairs", 1, 2048, 8, 2, 64, 768, 16, 4, 256, 1024, 0, false, false, true, true};
+    const Shape odd = {"odd", 2, 208, 4, 2, 24, 76, 16, 4, 250, 1024, 40, false, false, true, true};
+    check(oss, {BF, BF, mxfp4, mxfp4, BF}, TensorType::f16, 300, "gpt-oss: mxfp4, small, 300");
+    check(oss, {Q8, Q8, Q8, Q8, Q8}, TensorType::q8_0, 600, "gpt-oss: q8_0 and its cache, 600");
+    check(broad, {Q4, Q4, Q4, Q4, Q4}, TensorType::bf16, 300, "gpt-oss: q4_0, heads of 128, bf16 cache");
+    check(odd, {BF, F16, BF, F16, BF}, TensorType::f32, 80, "gpt-oss: floats, odd sizes");
+    check(oss, {Q8, Q8, Q4, F16, Q8}, TensorType::f16, 100, "gpt-oss: q4_0 gate and up, f16 down");
+    check(oss, {K4, K4, BF, Q8, Q8}, TensorType::f16, 40, "gpt-oss: bf16 gate and up, q8_0 down");
+    check(pairs, {Q4, Q4, Q4, Q4, Q4}, TensorType::f16, 40, "gpt-oss: q4_0, tiles in pairs");
+    check(layer, {BF, BF, mxfp4, mxfp4, BF}, TensorType::f16, 20, "gpt-oss: its layer");
+    check(oss, {Q8, Q8, mxfp4, mxfp4, Q8}, TensorType::f16, 100, "gpt-oss: host, by counts", {0.5, true});
+  }
+  {
     // Experts in host memory: none of a layer, some, all.
     check(mini, {Q4, Q4, Q4, Q4, Q4}, TensorType::f16, 600, "host: mini, all experts", {0});
     check(mini, {Q4, Q4, Q4, Q4, Q4}, TensorType::f16, 600, "host: mini, layers in order", {0.7});

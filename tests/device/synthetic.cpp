@@ -192,8 +192,10 @@ SyntheticModel::SyntheticModel(const Shape& s, const Types& types, uint32_t seed
     const int32_t window = layer_ % 2 == 1 ? s.window : 0;
     program_.cache_layers.push_back({s.kv_heads, s.head_dim, window});
     const float scale = 1.0F / std::sqrt(static_cast<float>(s.head_dim));
-    const ValueId o =
-        add("attn", op::Attend{layer_, s.heads, s.kv_heads, s.head_dim, scale, window}, {q, k, v}, q_width);
+    const ValueId o = add("attn",
+                          op::Attend{layer_, s.heads, s.kv_heads, s.head_dim, scale, window,
+                                     s.gpt_oss ? vector("sinks", s.heads, 0.0F) : nullptr},
+                          {q, k, v}, q_width);
     const ValueId proj =
         add("attn_output", op::Linear{matrix("attn_output", types.attention, s.hidden, q_width), bias(s.hidden)}, {o},
             s.hidden);
@@ -208,15 +210,22 @@ SyntheticModel::SyntheticModel(const Shape& s, const Types& types, uint32_t seed
           add("ffn_act", op::Gate{layer_ % 2 == 1 ? Activation::gelu_tanh : Activation::silu}, {gate, up}, s.inner);
       y = add("ffn_down", op::Linear{matrix("ffn_down", types.down, s.hidden, s.inner)}, {h}, s.hidden);
     } else {
-      const ValueId routes = add("ffn_route",
-                                 op::Route{matrix("ffn_gate_inp", TensorType::f32, s.experts, s.hidden), s.top_k, true,
-                                           s.biases ? vector("scale", s.experts, 1.0F) : nullptr},
-                                 {n}, s.top_k, ValueKind::routes);
+      const auto of_experts = [&](int32_t width) {
+        return s.gpt_oss ? vector("bias", int64_t{s.experts} * width, 0.0F) : nullptr;
+      };
+      const ValueId routes =
+          add("ffn_route",
+              op::Route{matrix("ffn_gate_inp", TensorType::f32, s.experts, s.hidden), s.top_k, true,
+                        s.biases && !s.gpt_oss ? vector("scale", s.experts, 1.0F) : nullptr, of_experts(1)},
+              {n}, s.top_k, ValueKind::routes);
+      const Activation activation = s.gpt_oss         ? Activation::clamped_swiglu
+                                    : layer_ % 2 == 1 ? Activation::gelu_tanh
+                                                      : Activation::silu;
       y = add("ffn_experts",
               op::Experts{matrix("ffn_gate_exps", types.gate_up, s.inner, s.hidden, s.experts),
                           matrix("ffn_up_exps", types.gate_up, s.inner, s.hidden, s.experts),
-                          matrix("ffn_down_exps", types.down, s.hidden, s.inner, s.experts),
-                          layer_ % 2 == 1 ? Activation::gelu_tanh : Activation::silu},
+                          matrix("ffn_down_exps", types.down, s.hidden, s.inner, s.experts), activation,
+                          of_experts(s.inner), of_experts(s.inner), of_experts(s.hidden)},
               {n, routes}, s.hidden);
     }
     x = add("ffn_residual", op::Add{}, {x, y}, s.hidden);

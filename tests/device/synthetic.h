@@ -17,6 +17,7 @@ struct Shape {
   bool dense = false;  // a gated MLP instead of experts
   bool adjacent_rope = false;
   bool biases = false;
+  bool gpt_oss = false;  // sinks, biases of router and experts, clamped gates; with `biases`
 };
 
 struct Types {

@@ -116,6 +116,7 @@ enum class Elementwise : int32_t {
   add,
   gate_silu,
   gate_gelu,
+  gate_clamped_swiglu,
   scale_one,
   scale_columns,
   softcap,
@@ -170,6 +171,7 @@ struct AttentionArgs {
   const float* q = nullptr;  // [rows, heads, head_dim]
   int32_t heads = 0, kv_heads = 0, head_dim = 0, window = 0, window_index = 0;
   float scale = 1;
+  const float* sinks = nullptr;  // [heads] scores without a value, or null
   CacheType cache = CacheType::f16;
   std::byte* keys = nullptr;
   std::byte* values = nullptr;
@@ -183,8 +185,8 @@ struct AttentionArgs {
   Quantised quantised;           // may be null
 };
 void launch_attention(const AttentionArgs& args, int sms, cudaStream_t stream);
-/// Whether heads of this shape can use launch_attention_group; the cache must be f16 or bf16, and units have several
-/// rows unless `fused`.
+/// Whether heads of this shape, without sinks, can use launch_attention_group; the cache must be f16 or bf16, and units
+/// have several rows unless `fused`.
 bool attention_groups(const AttentionArgs& args);
 /// The most rows of a unit for launch_attention_group.
 int attention_group_rows(const AttentionArgs& args);
@@ -227,6 +229,7 @@ struct RouteArgs {
   const float* weights = nullptr;  // packed as FloatLinearArgs
   int32_t experts = 0, k = 0, top_k = 0;
   bool renormalise = true;
+  const float* bias = nullptr;  // [experts], added to the logits
   const float* expert_scale = nullptr;
   int32_t cap = 8;
   Rows input;
@@ -244,7 +247,12 @@ void launch_router(const RouteArgs& args, int sms, cudaStream_t stream);
 void launch_select(const RouteArgs& args, int sms, cudaStream_t stream);
 
 enum class Mode : int32_t { dense, gate_up, down };
-enum class Act : int32_t { silu, gelu_tanh };
+enum class Act : int32_t { silu, gelu_tanh, clamped_swiglu };
+/// What experts add to the sums of gate and up, [experts][outputs] each; null: nothing.
+struct PairBias {
+  const float* gate = nullptr;
+  const float* up = nullptr;
+};
 
 /// Dense layers of few rows, and every quantised layer of many rows.
 struct LinearArgs {
@@ -258,8 +266,9 @@ struct LinearArgs {
   int32_t top_k = 1;  // gate_up: input row = route / top_k
   Act act = Act::silu;
   Quantised input;
-  const float* bias = nullptr;
-  Rows addend;  // dense: added to the output
+  const float* bias = nullptr;  // dense: [outputs]; down: [experts][outputs]
+  PairBias pair_bias;           // gate_up
+  Rows addend;                  // dense: added to the output
   Rows out;
   Quantised quantised;  // gate_up: act(gate x) * (up x), in whole blocks; null: in `out`
   int32_t slots = 2;    // ring slots; set by the launch
@@ -281,7 +290,8 @@ struct FloatMatrixArgs {
   int32_t top_k = 1, cap = 8;  // of the routes' entries
   Act act = Act::silu;
   Rows input;                   // gate_up: row = route / top_k; down: row = route
-  const float* bias = nullptr;  // dense
+  const float* bias = nullptr;  // dense: [outputs]; down: [experts][outputs]
+  PairBias pair_bias;           // gate_up
   Rows out;                     // by row, or by route; gate_up: act(gate x) * (up x)
 };
 /// few: at most 8 rows in a step.
@@ -300,6 +310,7 @@ struct UpArgs {
   bool two_groups = false;
   int32_t top_k = 1;
   Act act = Act::silu;
+  PairBias bias;
   bool early = false;  // at most 8 rows, whose input is older than the kernel before
   Quantised input;
   Quantised out;  // [routes]
@@ -318,9 +329,10 @@ struct DownArgs {
   int32_t segments = 1, segment_blocks = 0;
   bool two_groups = false;
   int32_t top_k = 1;
-  Quantised input;  // [routes]
-  Rows results;     // [routes, outputs] scratch
-  Rows addend;      // may be null
+  const float* bias = nullptr;  // [experts][outputs], or null
+  Quantised input;              // [routes]
+  Rows results;                 // [routes, outputs] scratch
+  Rows addend;                  // may be null
   Rows out;
   DownPlan plan;
 };

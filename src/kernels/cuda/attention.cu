@@ -238,9 +238,10 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
       const float* e = sh.exchange + i;
       const float y = __fadd_rn(__fadd_rn(e[0], e[H * 128]), __fadd_rn(e[2 * H * 128], e[3 * H * 128]));
       if (single) {
-        const float m = key_float(__reduce_max_sync(kFullMask, sh.keys[h * kWarps + (lane & 7)]));
-        const float w = numerics::exp<Ops>(__fsub_rn(m, m));
-        const float inverse = __fdiv_rn(1.0F, __fmul_rn(w, sh.sum[h]));
+        const float own = key_float(__reduce_max_sync(kFullMask, sh.keys[h * kWarps + (lane & 7)]));
+        const float m = with_sink(args, item.first_head + h, own);
+        const float w = numerics::exp<Ops>(__fsub_rn(own, m));
+        const float inverse = __fdiv_rn(1.0F, add_sink(args, item.first_head + h, m, __fmul_rn(w, sh.sum[h])));
         write_output(args, item.row, item.first_head + h, d, __fmul_rn(__fmul_rn(w, y), inverse), inside);
       } else if (inside) {
         partial[h * (dims + kPartialHead) + kPartialHead + d] = y;
@@ -286,7 +287,7 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
   float2 mine = __ldcg(reinterpret_cast<const float2*>(head + min(lane, group_units - 1) * split_stride));
   float m = mine.x;
   for (int s = lane + 32; s < group_units; s += 32) m = fmaxf(m, __ldcg(head + s * split_stride));
-  m = key_float(__reduce_max_sync(kFullMask, float_key(m)));
+  m = with_sink(args, item.first_head + warp, key_float(__reduce_max_sync(kFullMask, float_key(m))));
   for (int dim_base = 0; dim_base < dims; dim_base += 128) {
     float sum = 0.0F, o[4] = {0.0F, 0.0F, 0.0F, 0.0F};
     for (int first = 0; first < group_units; first += 32) {
@@ -316,7 +317,7 @@ __device__ void attend(const AttentionArgs& args, const Shared& sh, const Item& 
         add(s, v);
       }
     }
-    const float inverse = __fdiv_rn(1.0F, sum);
+    const float inverse = __fdiv_rn(1.0F, add_sink(args, item.first_head + warp, m, sum));
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int d = dim_base + e * 32 + lane;

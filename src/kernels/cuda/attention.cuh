@@ -9,6 +9,16 @@ inline constexpr int kSplit = 256;    // positions of a split
 inline constexpr int kPageRows = 32;  // positions of a page
 inline constexpr int kSplitPages = kSplit / kPageRows;
 
+/// The maximum of a head's scores, its sink's among them.
+__device__ __forceinline__ float with_sink(const AttentionArgs& args, int head, float maximum) {
+  return args.sinks != nullptr ? fmaxf(maximum, args.sinks[head]) : maximum;
+}
+/// The sum of a head's weights below that maximum, its sink's added last.
+__device__ __forceinline__ float add_sink(const AttentionArgs& args, int head, float maximum, float sum) {
+  if (args.sinks == nullptr) return sum;
+  return __fadd_rn(sum, numerics::exp<Ops>(__fsub_rn(args.sinks[head], maximum)));
+}
+
 template <CacheType T>
 struct Cached;
 template <>

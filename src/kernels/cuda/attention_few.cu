@@ -309,8 +309,8 @@ __global__ void __launch_bounds__(kThreads, 2) attention_few_kernel(const __grid
 }  // namespace
 
 bool attention_few_fits(const AttentionArgs& args) {
-  return args.cache != CacheType::f32 && args.head_dim == kDims && args.window == 0 && half_warp_rope(args.new_q) &&
-         half_warp_rope(args.new_k) && half_warp_rope(args.new_v);
+  return args.cache != CacheType::f32 && args.head_dim == kDims && args.window == 0 && args.sinks == nullptr &&
+         half_warp_rope(args.new_q) && half_warp_rope(args.new_k) && half_warp_rope(args.new_v);
 }
 
 void launch_attention_few(const AttentionArgs& args, int sms, cudaStream_t stream) {

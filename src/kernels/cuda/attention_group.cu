@@ -408,8 +408,8 @@ void launch_typed(const AttentionArgs& args, int sms, cudaStream_t stream) {
 
 bool attention_groups(const AttentionArgs& args) {
   const int group = args.heads / args.kv_heads;
-  return args.head_dim == kDims && (group == kQuad || group == kMaxHeads) && half_warp_rope(args.new_q) &&
-         half_warp_rope(args.new_k) && half_warp_rope(args.new_v);
+  return args.head_dim == kDims && args.sinks == nullptr && (group == kQuad || group == kMaxHeads) &&
+         half_warp_rope(args.new_q) && half_warp_rope(args.new_k) && half_warp_rope(args.new_v);
 }
 
 void launch_attention_group(const AttentionArgs& args, int sms, cudaStream_t stream) {

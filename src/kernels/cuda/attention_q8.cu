@@ -95,7 +95,7 @@ __device__ __forceinline__ void merge(const AttentionArgs& args, const float* he
   const int lane = static_cast<int>(threadIdx.x & 31), dims = args.head_dim;
   float m = __int_as_float(0xff800000);
   for (int s = lane; s < splits; s += 32) m = fmaxf(m, __ldcg(head + s * split_stride));
-  m = key_float(__reduce_max_sync(kFullMask, float_key(m)));
+  m = with_sink(args, head_index, key_float(__reduce_max_sync(kFullMask, float_key(m))));
   for (int base = 0; base < dims; base += 32) {
     const int d = base + lane;
     float sum = 0.0F, o = 0.0F;
@@ -106,7 +106,8 @@ __device__ __forceinline__ void merge(const AttentionArgs& args, const float* he
       sum = s == 0 ? __fmul_rn(w, l) : __fmaf_rn(w, l, sum);
       o = s == 0 ? __fmul_rn(w, v) : __fmaf_rn(w, v, o);
     }
-    write_output(args, row, head_index, d, __fmul_rn(o, __fdiv_rn(1.0F, sum)), d < dims);
+    const float inverse = __fdiv_rn(1.0F, add_sink(args, head_index, m, sum));
+    write_output(args, row, head_index, d, __fmul_rn(o, inverse), d < dims);
   }
 }
 
@@ -222,9 +223,10 @@ __device__ void attend(const AttentionArgs& args, Shared& sh, int index, int fir
       const float* e = sh.exchange + i;
       const float y = __fadd_rn(__fadd_rn(e[0], e[H * 128]), __fadd_rn(e[2 * H * 128], e[3 * H * 128]));
       if (splits == 1) {
-        const float m = key_float(__reduce_max_sync(kFullMask, sh.keys[h * kWarps + (lane & 7)]));
-        const float w = numerics::exp<Ops>(__fsub_rn(m, m));
-        const float inverse = __fdiv_rn(1.0F, __fmul_rn(w, sh.sum[h]));
+        const float own = key_float(__reduce_max_sync(kFullMask, sh.keys[h * kWarps + (lane & 7)]));
+        const float m = with_sink(args, first_head + h, own);
+        const float w = numerics::exp<Ops>(__fsub_rn(own, m));
+        const float inverse = __fdiv_rn(1.0F, add_sink(args, first_head + h, m, __fmul_rn(w, sh.sum[h])));
         write_output(args, row, first_head + h, d, __fmul_rn(__fmul_rn(w, y), inverse), inside);
       } else if (inside) {
         partial[h * (dims + kPartialHead) + kPartialHead + d] = y;

@@ -186,6 +186,14 @@ __device__ __forceinline__ float tree_of(const float* p, int stride, int count) 
   }
 }
 
+/// What a gate and an up of an expert become; `at`: of this output among those of all experts.
+__device__ __forceinline__ float gated(Act act, const PairBias& bias, int64_t at, float gate, float up) {
+  if (bias.gate != nullptr) gate = __fadd_rn(gate, bias.gate[at]);
+  if (bias.up != nullptr) up = __fadd_rn(up, bias.up[at]);
+  if (act == Act::clamped_swiglu) return numerics::clamped_swiglu<Ops>(gate, up);
+  return __fmul_rn(act == Act::silu ? numerics::silu<Ops>(gate) : numerics::gelu_tanh<Ops>(gate), up);
+}
+
 struct BlockScale {
   float d, inverse;
 };

@@ -96,18 +96,21 @@ __global__ void __launch_bounds__(kUpThreads, PerSm) up_kernel(const __grid_cons
 
   int entry = next_entry, unit = next_unit;
   int size = 0, route = 0;  // of the entry; route: of column `lane`
+  int64_t first_bias = 0;
   uint32_t arrived_parity = 0;
   ColumnPointers x = columns_at(columns, plan.column_stride, args.input.blocks, at);
-  int next_size = 0, next_route = 0;  // of the next entry, read while this one's items are computed
+  int next_expert = 0, next_size = 0, next_route = 0;  // of the next entry, read while this one's items are computed
   const auto read_ahead = [&](int e) {
     if (e * args.units >= end) return;
     const int32_t* record = args.group.entries + e * kEntryWords;
+    next_expert = record[0];
     next_size = record[1];
     next_route = at.lane < kEntryColumns ? record[kEntryHeader + at.lane] : 0;
   };
   const auto read_entry = [&] {
     size = next_size;
     route = next_route;
+    first_bias = int64_t{next_expert} * args.units * 32;
     read_ahead(entry + 1);
   };
   const auto take_columns = [&] {
@@ -164,8 +167,8 @@ __global__ void __launch_bounds__(kUpThreads, PerSm) up_kernel(const __grid_cons
                            column * kColumnFloats + (at.lane & 15);
       const float gate = tree_of(place, kPartFloats, plan.parts);
       const float up = tree_of(place + plan.parts * kPartFloats, kPartFloats, plan.parts);
-      const float active = args.act == Act::silu ? numerics::silu<Ops>(gate) : numerics::gelu_tanh<Ops>(gate);
-      quantise_block(__fmul_rn(active, up), at.lane, args.out, to, pending);
+      quantise_block(gated(args.act, args.bias, first_bias + pending * 32 + at.lane, gate, up), at.lane, args.out, to,
+                     pending);
     }
     pending = -1;
   };
@@ -232,6 +235,13 @@ __global__ void __launch_bounds__(kUpThreads, PerSm) up_kernel(const __grid_cons
   stamp(args.step, 10);
 }
 
+/// The expert's bias to a lane's sums: `output` of two columns, then output + 8.
+__device__ __forceinline__ void add_bias(const DownArgs& args, int expert, int output, float (&sums)[4]) {
+  const float* bias = args.bias + int64_t{expert} * args.outputs;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sums[i] = __fadd_rn(sums[i], bias[min(output + (i >> 1) * 8, args.outputs - 1)]);
+}
+
 template <Format F, int SB>
 __global__ void __launch_bounds__(kDownThreads, 1) down_kernel(const __grid_constant__ DownArgs args) {
   extern __shared__ __align__(128) std::byte shared[];
@@ -278,14 +288,15 @@ __global__ void __launch_bounds__(kDownThreads, 1) down_kernel(const __grid_cons
   for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += grid) {
     float* results = reinterpret_cast<float*>(shared + plan.results);
     constexpr int64_t stride = kTileRows;
-    // Lane i of a record: the size in lane 31, the route of column i in the first lanes; read one entry ahead.
+    // Lane i of a record: the expert and the size in the last lanes, the route of column i in the first ones; read one
+    // entry ahead.
     const auto read_record = [&](int entry) {
       const int32_t* record = args.group.entries + entry * kEntryWords;
-      return entry >= count ? 0 : at.lane == 31 ? record[1] : record[kEntryHeader + (at.lane & 7)];
+      return entry >= count ? 0 : at.lane >= 30 ? record[at.lane - 30] : record[kEntryHeader + (at.lane & 7)];
     };
     int ahead = working ? read_record(warp) : 0;
     for (int entry = warp; working && entry < count; entry += plan.workers) {
-      const int size = __shfl_sync(kFullMask, ahead, 31);
+      const int expert = __shfl_sync(kFullMask, ahead, 30), size = __shfl_sync(kFullMask, ahead, 31);
       // Columns past the last read the first one's record; their sums are not used.
       const int route = __shfl_sync(kFullMask, ahead, at.lane < size ? at.lane : 0);
       ahead = read_record(entry + plan.workers);
@@ -307,6 +318,7 @@ __global__ void __launch_bounds__(kDownThreads, 1) down_kernel(const __grid_cons
         slot = 0;
         parity ^= 1;
       }
+      if (args.bias != nullptr) add_bias(args, expert, tile * kTileRows + at.g, acc[0]);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int column = at.t * 2 + i;
@@ -424,6 +436,7 @@ __global__ void __launch_bounds__(kDownThreads, 1) down_wide_kernel(const __grid
         parity ^= 1;
       }
       const int output = tile * kTileRows + at.g;
+      if (args.bias != nullptr) add_bias(args, record[0], output, acc[0]);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int row = output + (i >> 1) * 8;

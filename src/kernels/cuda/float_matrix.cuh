@@ -85,6 +85,7 @@ struct FloatItem {
   int count;              // rows
   const int32_t* routes;  // null: rows from `first` on
   int first;
+  int64_t first_bias;      // of the expert
   const std::byte *a, *b;  // weights of the expert; b: up's
 };
 
@@ -147,7 +148,8 @@ __device__ void float_tile(const FloatMatrixArgs& args, const FloatItem& item, i
         const float y = tree16_half(sum[r][o]);
         if (lane != (r * kOutputs + o) % 16 || r >= item.count || output >= args.outputs) continue;
         const int64_t row = item.routes != nullptr ? item.routes[r] : item.first + r;
-        args.out.data[row * args.out.stride + output] = args.bias != nullptr ? __fadd_rn(y, args.bias[output]) : y;
+        args.out.data[row * args.out.stride + output] =
+            args.bias != nullptr ? __fadd_rn(y, args.bias[item.first_bias + output]) : y;
       }
     }
   }
@@ -155,9 +157,8 @@ __device__ void float_tile(const FloatMatrixArgs& args, const FloatItem& item, i
     static_assert(R * kOutputs <= 16);
     const int r = lane / kOutputs, output = first_output + lane % kOutputs;
     if (lane >= R * kOutputs || r >= item.count || output >= args.outputs) return;
-    const float gate = sum[0][0];
-    const float active = args.act == Act::silu ? numerics::silu<Ops>(gate) : numerics::gelu_tanh<Ops>(gate);
-    args.out.data[int64_t{item.routes[r]} * args.out.stride + output] = __fmul_rn(active, sum[0][1]);
+    args.out.data[int64_t{item.routes[r]} * args.out.stride + output] =
+        gated(args.act, args.pair_bias, item.first_bias + output, sum[0][0], sum[0][1]);
   }
 }
 
@@ -192,6 +193,7 @@ __global__ void __launch_bounds__(kFloatThreads, 2) float_matrix_kernel(const __
       if (item.count <= 0) continue;
       item.routes = entry + kEntryHeader + skip;
       item.a = args.weights + entry[0] * expert_bytes;
+      item.first_bias = int64_t{entry[0]} * args.outputs;
       if constexpr (M == Mode::gate_up) item.b = args.up_weights + entry[0] * expert_bytes;
     }
     if (S <= 2 && item.count == 1) {

@@ -85,6 +85,7 @@ __global__ void __launch_bounds__(kTileThreads, 2) tiles_kernel(const __grid_con
     const int tiles = min(kTileM, geo.tiles - first_tile);
     const std::byte* weights = args.weights + int64_t{first_tile} * geo.tile_bytes;
     int columns;
+    [[maybe_unused]] int64_t first_bias = 0;  // of the expert
     __syncthreads();
     if constexpr (M == Mode::dense) {
       columns = min(kTileN, all_columns - entry * kTileN);
@@ -93,6 +94,7 @@ __global__ void __launch_bounds__(kTileThreads, 2) tiles_kernel(const __grid_con
       const int32_t* record = args.group.entries + int64_t{entry} * (kEntryHeader + kTileColumns);
       columns = record[1];
       weights += record[0] * matrix_bytes;
+      first_bias = int64_t{record[0]} * args.outputs;
       if (tid < columns) {
         const int route = record[kEntryHeader + tid];
         source_row[tid] = M == Mode::gate_up ? route / args.top_k : route;
@@ -271,9 +273,9 @@ __global__ void __launch_bounds__(kTileThreads, 2) tiles_kernel(const __grid_con
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
             const int column = first_column + n * 8 + at.t * 2 + (i & 1);
-            const float gate = acc[0][n][i];
-            const float active = args.act == Act::silu ? numerics::silu<Ops>(gate) : numerics::gelu_tanh<Ops>(gate);
-            h[column * kColumnStride + warp_m * kTileRows + at.g + (i >> 1) * 8] = __fmul_rn(active, acc[1][n][i]);
+            const int output = warp_m * kTileRows + at.g + (i >> 1) * 8;
+            const int64_t place = first_bias + min(m * (kTileM / 2 * kTileRows) + output, args.outputs - 1);
+            h[column * kColumnStride + output] = gated(args.act, args.pair_bias, place, acc[0][n][i], acc[1][n][i]);
           }
         }
       }
@@ -304,8 +306,8 @@ __global__ void __launch_bounds__(kTileThreads, 2) tiles_kernel(const __grid_con
           const int output = (tile + half) * kTileRows + in_tile;
           if (output >= args.outputs) continue;
           float y = acc[half][n][i];
+          if (args.bias != nullptr) y = __fadd_rn(y, args.bias[first_bias + output]);
           if constexpr (M == Mode::dense) {
-            if (args.bias != nullptr) y = __fadd_rn(y, args.bias[output]);
             if (args.addend.data != nullptr) y = __fadd_rn(args.addend.data[row * args.addend.stride + output], y);
           }
           args.out.data[row * args.out.stride + output] = y;

@@ -218,6 +218,9 @@ __global__ void __launch_bounds__(kTileThreads, 2) wide_tiles_kernel(const __gri
     const auto target_row = [&](int column) -> int64_t {
       return M == Mode::dense ? first_row + column : record[kEntryHeader + column];
     };
+    const auto first_bias = [&]() -> int64_t {  // of the expert
+      return M == Mode::dense ? 0 : int64_t{record[0]} * args.outputs;
+    };
     const int n_tiles = (columns + 7) >> 3;
     const bool busy = first_tile + warp < geo.tiles;
     Sums acc, two;
@@ -279,11 +282,10 @@ __global__ void __launch_bounds__(kTileThreads, 2) wide_tiles_kernel(const __gri
         for (int j = 0; j < 4; ++j) {
           const int column = min(first + (j >> 1) * (kTileThreads / 32), columns - 1);
           const float* from = levels + column * kMeetStride + (j & 1) * 64 + pair * 32 + (at.lane & 15);
-          const float gate = from[pair * 16], up = from[(pair ^ 1) * 16];
-          const float active = args.act == Act::silu ? numerics::silu<Ops>(gate) : numerics::gelu_tanh<Ops>(gate);
-          value[j] = __fmul_rn(active, up);
           rows[j] = static_cast<int>(target_row(column));
           blocks[j] = first_tile / 4 + (j & 1);
+          const int64_t place = first_bias() + min(blocks[j] * 32 + at.lane, args.outputs - 1);
+          value[j] = gated(args.act, args.pair_bias, place, from[pair * 16], from[(pair ^ 1) * 16]);
         }
         const int count = first + kTileThreads / 32 < columns ? 4 : 2;
         if (args.quantised.data != nullptr) {
@@ -307,8 +309,8 @@ __global__ void __launch_bounds__(kTileThreads, 2) wide_tiles_kernel(const __gri
       if (column >= columns || output >= args.outputs) return;
       const int64_t row = target_row(column);
       float y = acc[n][i];
+      if (args.bias != nullptr) y = __fadd_rn(y, args.bias[first_bias() + output]);
       if constexpr (M == Mode::dense) {
-        if (args.bias != nullptr) y = __fadd_rn(y, args.bias[output]);
         if (args.addend.data != nullptr) y = __fadd_rn(args.addend.data[row * args.addend.stride + output], y);
       }
       args.out.data[row * args.out.stride + output] = y;

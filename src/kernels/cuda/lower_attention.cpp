@@ -59,6 +59,7 @@ Expected<void> Lowering::emit(size_t i, const op::Attend& attend) {
   args.head_dim = attend.head_dim;
   args.window = attend.window;
   args.scale = attend.scale;
+  COHORT_ASSIGN(args.sinks, vector(attend.sinks));
   COHORT_ASSIGN(args.window_index, window_index(attend.window));
   const size_t partial = static_cast<size_t>(limits_.units) *
                          static_cast<size_t>(attend.heads * (attend.head_dim + kPartialHead)) * sizeof(float);

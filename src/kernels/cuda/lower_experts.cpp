@@ -94,6 +94,7 @@ Expected<void> Lowering::emit(size_t i, const op::Route& route) {
   args.k = static_cast<int32_t>(route.router->cols);
   args.top_k = route.top_k;
   args.renormalise = route.renormalise;
+  COHORT_ASSIGN(args.bias, vector(route.bias));
   COHORT_ASSIGN(args.expert_scale, vector(route.per_expert_scale));
   args.group = group_;
   args.logits = router_logits_;
@@ -104,6 +105,7 @@ Expected<void> Lowering::emit(size_t i, const op::Route& route) {
     linear.geometry = m.geometry;
     linear.two_groups = m.two_groups;
     linear.outputs = args.experts;
+    linear.bias = args.bias;
     COHORT_ASSIGN(linear.input, quantised(input));
     linear.out = {router_logits_, args.experts};
     add_dense("router_linear", m, linear);
@@ -120,6 +122,7 @@ Expected<void> Lowering::emit(size_t i, const op::Route& route) {
     COHORT_ASSIGN(linear.weights, float_matrix({route.router}));
     linear.row_bytes = static_cast<int32_t>(float_row_bytes(type, args.k));
     linear.outputs = args.experts;
+    linear.bias = args.bias;
     linear.k = args.k;
     linear.input = values_[index(input)].rows;
     linear.out = {router_logits_, args.experts};
@@ -166,6 +169,7 @@ Expected<void> Lowering::emit(size_t i, const op::Route& route) {
   FloatLinearArgs dots;
   dots.weights = args.weights;
   dots.outputs = args.experts;
+  dots.bias = args.bias;
   dots.k = args.k;
   dots.input = with_norm ? norm.norm_out : args.input;
   dots.out = {router_logits_, args.experts};
@@ -189,6 +193,25 @@ Expected<void> Lowering::emit(size_t i, const op::Route& route) {
   });
   if (with_norm) note(args);
   return {};
+}
+
+Act Lowering::act_of(Activation activation) {
+  switch (activation) {
+    case Activation::silu:
+      return Act::silu;
+    case Activation::gelu_tanh:
+      return Act::gelu_tanh;
+    case Activation::clamped_swiglu:
+      return Act::clamped_swiglu;
+  }
+  return Act::silu;
+}
+
+Expected<PairBias> Lowering::pair_bias(const op::Experts& experts) {
+  PairBias bias;
+  COHORT_ASSIGN(bias.gate, vector(experts.gate_bias));
+  COHORT_ASSIGN(bias.up, vector(experts.up_bias));
+  return bias;
 }
 
 Expected<void> Lowering::emit(size_t i, const op::Experts& experts) {
@@ -217,7 +240,8 @@ Expected<void> Lowering::emit_all(size_t i, const op::Experts& experts) {
   up.two_groups = pair.two_groups;
   up.outputs = inner;
   up.top_k = top_k;
-  up.act = experts.activation == Activation::silu ? Act::silu : Act::gelu_tanh;
+  up.act = act_of(experts.activation);
+  COHORT_ASSIGN(up.pair_bias, pair_bias(experts));
   // Whether the last kernel before these is the one that chooses experts, which does not make the input.
   const bool early = values_[index(input)].quantised.data != nullptr && !result_.launches.empty() &&
                      std::string_view(result_.launches.back().kind) == "route";
@@ -231,6 +255,7 @@ Expected<void> Lowering::emit_all(size_t i, const op::Experts& experts) {
   out.two_groups = down.two_groups;
   out.outputs = hidden;
   out.top_k = top_k;
+  COHORT_ASSIGN(out.bias, vector(experts.down_bias));
   out.input = hq;
   out.out = {reinterpret_cast<float*>(d_memory.get()), hidden};
 
@@ -244,6 +269,7 @@ Expected<void> Lowering::emit_all(size_t i, const op::Experts& experts) {
   few_up.two_groups = pair.two_groups;
   few_up.top_k = top_k;
   few_up.act = up.act;
+  few_up.bias = up.pair_bias;
   few_up.input = up.input;
   few_up.out = hq;
 
@@ -255,6 +281,7 @@ Expected<void> Lowering::emit_all(size_t i, const op::Experts& experts) {
   few_down.outputs = hidden;
   few_down.two_groups = down.two_groups;
   few_down.top_k = top_k;
+  few_down.bias = out.bias;
   few_down.input = hq;
   few_down.results = out.out;
 

@@ -82,7 +82,9 @@ Expected<void> Lowering::emit_float(size_t i, const op::Experts& experts) {
   const Rows h{reinterpret_cast<float*>(h_memory.get()), inner_stride};
   const Rows d{reinterpret_cast<float*>(d_memory.get()), hidden};
   const bool streams = this->streams(i);
-  const Act act = experts.activation == Activation::silu ? Act::silu : Act::gelu_tanh;
+  const Act act = act_of(experts.activation);
+  COHORT_ASSIGN(const PairBias bias, pair_bias(experts));
+  COHORT_ASSIGN(const float* down_bias, vector(experts.down_bias));
 
   if (float_pair) {
     FloatMatrixArgs pair;
@@ -95,6 +97,7 @@ Expected<void> Lowering::emit_float(size_t i, const op::Experts& experts) {
     pair.outputs = inner;
     pair.top_k = top_k;
     pair.act = act;
+    pair.pair_bias = bias;
     pair.input = values_[index(input)].rows;
     pair.out = h;
     add("gate_up", [pair, type, streams](const Launcher& l) mutable {
@@ -112,6 +115,7 @@ Expected<void> Lowering::emit_float(size_t i, const op::Experts& experts) {
     args.outputs = inner;
     args.top_k = top_k;
     args.act = act;
+    args.pair_bias = bias;
     COHORT_ASSIGN(args.input, quantised(input));
     args.out = h;
     add("gate_up", [args, format = pair.format](const Launcher& l) mutable {
@@ -130,6 +134,7 @@ Expected<void> Lowering::emit_float(size_t i, const op::Experts& experts) {
     down.row_bytes = static_cast<int32_t>(float_row_bytes(type, inner));
     down.outputs = hidden;
     down.top_k = top_k;
+    down.bias = down_bias;
     down.input = h;
     down.out = d;
     add("down", [down, type, streams](const Launcher& l) mutable {
@@ -151,6 +156,7 @@ Expected<void> Lowering::emit_float(size_t i, const op::Experts& experts) {
     down.two_groups = matrix_down.two_groups;
     down.outputs = hidden;
     down.top_k = top_k;
+    down.bias = down_bias;
     down.input = quantise.out;
     down.out = d;
     add("down", [quantise, down, format = matrix_down.format](const Launcher& l) mutable {

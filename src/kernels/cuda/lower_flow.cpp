@@ -115,9 +115,9 @@ class FlowReader {
              in.norm_weight != nullptr;
     };
     if (a.heads != Shape::kHeads || a.kv_heads != Shape::kKvHeads || a.head_dim != Shape::kHeadDim || a.window != 0 ||
-        a.out.data != nullptr || !rope(a.new_q) || !rope(a.new_k) || a.new_v.norm || a.new_v.cosines != nullptr ||
-        a.new_q.cosines != a.new_k.cosines || !place(a.new_q, layer.q) || !place(a.new_k, layer.k) ||
-        !place(a.new_v, layer.v))
+        a.sinks != nullptr || a.out.data != nullptr || !rope(a.new_q) || !rope(a.new_k) || a.new_v.norm ||
+        a.new_v.cosines != nullptr || a.new_q.cosines != a.new_k.cosines || !place(a.new_q, layer.q) ||
+        !place(a.new_k, layer.k) || !place(a.new_v, layer.v))
       return false;
     if (plan.layers.empty()) {
       plan.args.cosines = a.new_q.cosines;
@@ -162,9 +162,11 @@ class FlowReader {
     const DownArgs& down = experts->down;
     if (!route->norm || route->norm_weight == nullptr || route->norm_out.data != nullptr ||
         route->experts != Shape::kExperts || route->k != Shape::kHidden || route->top_k != Shape::kTopK ||
-        route->expert_scale != nullptr || route->input.data != middle_.data || !same(plan, experts->up_format, true) ||
-        !same(plan, experts->down_format, false) || up.units != Shape::kInnerBlocks || up.two_groups ||
-        down.two_groups || down.outputs != Shape::kHidden || !fits(experts->up_geometry, Shape::kHiddenBlocks, 16) ||
+        route->bias != nullptr || route->expert_scale != nullptr || up.bias.gate != nullptr || up.bias.up != nullptr ||
+        down.bias != nullptr || up.act == Act::clamped_swiglu || route->input.data != middle_.data ||
+        !same(plan, experts->up_format, true) || !same(plan, experts->down_format, false) ||
+        up.units != Shape::kInnerBlocks || up.two_groups || down.two_groups || down.outputs != Shape::kHidden ||
+        !fits(experts->up_geometry, Shape::kHiddenBlocks, 16) ||
         !fits(experts->down_geometry, Shape::kInnerBlocks, 4) || down.addend.data != middle_.data)
       return false;
     layer.router = route->weights;

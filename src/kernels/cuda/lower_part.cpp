@@ -1,6 +1,7 @@
 #ifdef COHORT_HAS_CUDA
 
 #include <cstring>
+#include <utility>
 
 #include "kernels/cuda/lowering.h"
 #include "kernels/cuda/pack.h"
@@ -16,7 +17,11 @@ size_t device_expert_bytes(const op::Experts& experts) {
     return static_cast<size_t>(g.tiles) * static_cast<size_t>(g.tile_bytes);
   };
   const Weight &gate = *experts.gate, &up = *experts.up, &down = *experts.down;
-  const size_t last = is_quantised(down) ? tiles(format_of(down.type), down, 1) : floats(down);
+  size_t last = is_quantised(down) ? tiles(format_of(down.type), down, 1) : floats(down);
+  for (const auto& [bias, of] :
+       {std::pair(experts.gate_bias, &gate), {experts.up_bias, &up}, {experts.down_bias, &down}}) {
+    if (bias != nullptr) last += static_cast<size_t>(of->rows) * sizeof(float);
+  }
   if (!is_quantised(gate)) return last + floats(gate) + floats(up);
   return last + tiles(gate.type == up.type ? format_of(gate.type) : Format::generic, gate, 2);
 }
@@ -80,7 +85,21 @@ Expected<void> Lowering::emit_part(size_t i, const op::Experts& experts, const s
     parts_.push_back(std::move(part));
     return parts_.back().get();
   };
-  const op::Experts here{part_of(*experts.gate), part_of(*experts.up), part_of(*experts.down), experts.activation};
+  const auto biases_of = [&](const VectorWeight* whole) -> const VectorWeight* {
+    if (whole == nullptr) return nullptr;
+    const size_t rows = whole->values.size() / place.size();
+    auto part = std::make_unique<VectorWeight>(VectorWeight{whole->name, {}});
+    for (size_t e = 0; e < place.size(); ++e) {
+      if (place[e] < 0) continue;
+      const float* bias = whole->values.data() + e * rows;
+      part->values.insert(part->values.end(), bias, bias + rows);
+    }
+    bias_parts_.push_back(std::move(part));
+    return bias_parts_.back().get();
+  };
+  const op::Experts here{part_of(*experts.gate),      part_of(*experts.up),         part_of(*experts.down),
+                         experts.activation,          biases_of(experts.gate_bias), biases_of(experts.up_bias),
+                         biases_of(experts.down_bias)};
   const Group all = group_;
   group_ = here_;
   auto done = emit_all(i, here);

@@ -127,7 +127,17 @@ Expected<void> Lowering::emit_elementwise(size_t i, ElementwiseArgs args) {
 
 Expected<void> Lowering::emit(size_t i, const op::Gate& gate) {
   ElementwiseArgs args;
-  args.kind = gate.activation == Activation::silu ? Elementwise::gate_silu : Elementwise::gate_gelu;
+  switch (gate.activation) {
+    case Activation::silu:
+      args.kind = Elementwise::gate_silu;
+      break;
+    case Activation::gelu_tanh:
+      args.kind = Elementwise::gate_gelu;
+      break;
+    case Activation::clamped_swiglu:
+      args.kind = Elementwise::gate_clamped_swiglu;
+      break;
+  }
   return emit_elementwise(i, args);
 }
 

@@ -237,6 +237,8 @@ class Lowering {
   /// The operation that computes the experts of routes i.
   size_t experts_of(size_t i) const;
   Expected<void> emit(size_t i, const op::Route& route);
+  static Act act_of(Activation activation);
+  Expected<PairBias> pair_bias(const op::Experts& experts);
   Expected<void> emit(size_t i, const op::Experts& experts);
   Expected<void> emit_all(size_t i, const op::Experts& experts);
   /// The experts that stay on the device, beside a visit of the host.
@@ -281,9 +283,11 @@ class Lowering {
   std::map<std::pair<std::vector<const Weight*>, bool>, DeviceMatrix> matrices_;
   std::map<size_t, Note> notes_;
   Group group_{}, here_{};
-  std::vector<std::unique_ptr<Weight>> parts_;  // of matrices, without the host's experts
-  int32_t* arrivals_ = nullptr;                 // of blocks that told the host their part; zero between launches
-  int32_t* released_ = nullptr;                 // [MoE layers, 2] BringArgs::released of the visits
+  // Of matrices and of biases, without the host's experts.
+  std::vector<std::unique_ptr<Weight>> parts_;
+  std::vector<std::unique_ptr<VectorWeight>> bias_parts_;
+  int32_t* arrivals_ = nullptr;  // of blocks that told the host their part; zero between launches
+  int32_t* released_ = nullptr;  // [MoE layers, 2] BringArgs::released of the visits
   bool experts_stream_ = true;
   float* router_logits_ = nullptr;
   int32_t* counters_ = nullptr;

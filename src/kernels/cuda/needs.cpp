@@ -13,29 +13,8 @@
 
 namespace cohort {
 namespace cuda {
-namespace {
-
-/// What no kernel here computes yet (gpt-oss).
-Expected<void> refuse_unknown(const Program& program) {
-  for (const Op& op : program.ops) {
-    const auto* attend = std::get_if<op::Attend>(&op.action);
-    const auto* route = std::get_if<op::Route>(&op.action);
-    const auto* experts = std::get_if<op::Experts>(&op.action);
-    const char* what = nullptr;
-    if (attend != nullptr && attend->sinks != nullptr) what = "attention sinks";
-    if (route != nullptr && route->bias != nullptr) what = "a router with a bias";
-    if (experts != nullptr && experts->gate_bias != nullptr) what = "experts with biases";
-    if (what == nullptr) continue;
-    return fail(ErrorCode::unsupported, "CUDA: '{}' has {}, which only the CPU computes so far: use --device cpu",
-                op.name, what);
-  }
-  return {};
-}
-
-}  // namespace
 
 Expected<ProgramNeeds> needs_of(const Program& program, const Limits& limits) {
-  COHORT_TRY(refuse_unknown(program));
   ProgramNeeds needs;
   HostPart part;
   size_t experts = 0;

@@ -92,7 +92,9 @@ __global__ void __launch_bounds__(kRouterThreads) router_kernel(const __grid_con
       }
     }
     sum = tree16(sum);
-    if (active && lane == 0) args.logits[int64_t{row} * args.experts + expert] = sum;
+    if (active && lane == 0)
+      args.logits[int64_t{row} * args.experts + expert] =
+          args.bias != nullptr ? __fadd_rn(sum, args.bias[expert]) : sum;
     expert += static_cast<int>(gridDim.x);
     if (expert >= args.experts) break;
     __syncthreads();

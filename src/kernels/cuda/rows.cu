@@ -212,6 +212,9 @@ __global__ void elementwise_kernel(const __grid_constant__ ElementwiseArgs args)
       case Elementwise::gate_gelu:
         y = __fmul_rn(numerics::gelu_tanh<Ops>(a), args.b.data[row * args.b.stride + column]);
         break;
+      case Elementwise::gate_clamped_swiglu:
+        y = numerics::clamped_swiglu<Ops>(a, args.b.data[row * args.b.stride + column]);
+        break;
       case Elementwise::scale_one:
         y = __fmul_rn(a, args.factors[0]);
         break;
