@@ -5,6 +5,7 @@
 #include "base/counted.h"
 #include "base/memory.h"
 #include "base/result.h"
+#include "models/expert_biases.h"
 
 namespace cohort::cpu {
 namespace {
@@ -31,23 +32,31 @@ const Weight* HostExperts::part_of(const Weight& whole, const std::vector<int32_
   return weights_.back().get();
 }
 
+const VectorWeight* HostExperts::part_of(const VectorWeight* whole, const std::vector<int32_t>& experts,
+                                         const Weight& matrix) {
+  if (whole == nullptr) return nullptr;
+  biases_.push_back(std::make_unique<VectorWeight>(biases_of(*whole, experts, matrix.rows)));
+  return biases_.back().get();
+}
+
 Expected<std::unique_ptr<HostExperts>> HostExperts::create(const std::vector<Layer>& layers, const Options& options) {
   COHORT_TRY(check_isa(options.isa));
   std::unique_ptr<HostExperts> made(new HostExperts(options));
   size_t wanted = 0;
   for (const Layer& layer : layers) {
-    if (layer.experts->gate_bias != nullptr) {
-      return fail(ErrorCode::unsupported, "{}: experts with biases cannot lie in two places",
-                  layer.experts->gate->name);
-    }
     auto& place = made->place_.emplace_back(static_cast<size_t>(layer.experts->gate->experts), -1);
     for (size_t i = 0; i < layer.here.size(); ++i) place[static_cast<size_t>(layer.here[i])] = static_cast<int32_t>(i);
     if (layer.here.empty()) continue;
     Op op;
     op.name = layer.experts->gate->name;
-    op.action =
-        op::Experts{made->part_of(*layer.experts->gate, layer.here), made->part_of(*layer.experts->up, layer.here),
-                    made->part_of(*layer.experts->down, layer.here), layer.experts->activation};
+    const op::Experts& all = *layer.experts;
+    op.action = op::Experts{made->part_of(*all.gate, layer.here),
+                            made->part_of(*all.up, layer.here),
+                            made->part_of(*all.down, layer.here),
+                            all.activation,
+                            made->part_of(all.gate_bias, layer.here, *all.gate),
+                            made->part_of(all.up_bias, layer.here, *all.up),
+                            made->part_of(all.down_bias, layer.here, *all.down)};
     for (const Weight* weight : matrices_of(op)) {
       if (type_info(weight->type).quantised) wanted += weight->bytes();
     }
@@ -68,6 +77,9 @@ Expected<std::unique_ptr<HostExperts>> HostExperts::create(const std::vector<Lay
       matrices.gate = &made->memory_.matrix(part.gate);
       matrices.up = &made->memory_.matrix(part.up);
       matrices.down = &made->memory_.matrix(part.down);
+      matrices.gate_bias = part.gate_bias;
+      matrices.up_bias = part.up_bias;
+      matrices.down_bias = part.down_bias;
     }
     made->matrices_.push_back(matrices);
   }

@@ -38,9 +38,9 @@ class HostExperts {
   /// Those of the routes with these experts that are computed here, ascending. out: at most chosen.size(). Returns how
   /// many.
   int32_t find_routes(size_t layer, std::span<const int32_t> chosen, int32_t* out) const;
-  /// down(act(gate x) * (up x)), without the route's weight, of each of `routes` (row * top_k + slot); each distinct
-  /// expert is read once. chosen: the expert of every route, of which these are held here; input [rows, K]; out
-  /// [routes, outputs].
+  /// down(act(gate x) * (up x)) with the biases, without the route's weight, of each of `routes` (row * top_k + slot);
+  /// each distinct expert is read once. chosen: the expert of every route, of which these are held here; input [rows,
+  /// K]; out [routes, outputs].
   void run(size_t layer, std::span<const int32_t> routes, const int32_t* chosen, int32_t top_k, const float* input,
            float* out);
   /// Keeps the threads from falling asleep for some tens of microseconds.
@@ -56,6 +56,7 @@ class HostExperts {
  private:
   explicit HostExperts(const Options& options);
   const Weight* part_of(const Weight& whole, const std::vector<int32_t>& experts);
+  const VectorWeight* part_of(const VectorWeight* whole, const std::vector<int32_t>& experts, const Weight& matrix);
 
   Isa isa_;
   ThreadTeam team_;
@@ -64,8 +65,9 @@ class HostExperts {
   ExpertPass pass_;
   Program program_;                               // what is packed
   std::vector<std::unique_ptr<Weight>> weights_;  // parts of the model's
-  std::vector<ExpertMatrices> matrices_;          // by layer
-  std::vector<std::vector<int32_t>> place_;       // [layer][expert]: in the part, or -1
+  std::vector<std::unique_ptr<VectorWeight>> biases_;
+  std::vector<ExpertMatrices> matrices_;     // by layer
+  std::vector<std::vector<int32_t>> place_;  // [layer][expert]: in the part, or -1
   WeightMemory memory_;
   size_t float_bytes_ = 0;  // of matrices that are used where the model has them
 

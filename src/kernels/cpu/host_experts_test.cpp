@@ -18,12 +18,25 @@ using testing::random_weight;
 
 struct TestLayer {
   OwnedWeight gate, up, down;
+  VectorWeight gate_bias, up_bias, down_bias;
   op::Experts experts;
   TestLayer(TensorType pair, TensorType last, int64_t count, int64_t hidden, int64_t inner, uint64_t seed)
       : gate(random_weight(pair, count, inner, hidden, seed)),
         up(random_weight(pair, count, inner, hidden, seed + 1)),
         down(random_weight(last, count, hidden, inner, seed + 2)),
         experts{&gate.weight, &up.weight, &down.weight, seed % 2 == 0 ? Activation::silu : Activation::gelu_tanh} {}
+  /// As gpt-oss has them.
+  void add_biases() {
+    uint32_t next = 0;
+    for (auto [bias, matrix] :
+         {std::pair(&gate_bias, &gate.weight), {&up_bias, &up.weight}, {&down_bias, &down.weight}}) {
+      for (int64_t i = 0; i < matrix->experts * matrix->rows; ++i) bias->values.push_back(random_float(9, next++));
+    }
+    experts.activation = Activation::clamped_swiglu;
+    experts.gate_bias = &gate_bias;
+    experts.up_bias = &up_bias;
+    experts.down_bias = &down_bias;
+  }
 };
 
 struct Rows {
@@ -63,11 +76,16 @@ TEST(host_experts, routes_have_the_bits_of_the_reference) {
   const TestLayer first(TensorType::q4_0, TensorType::q8_0, 8, 128, 64, 2),
       all(TensorType::q4_k, TensorType::q6_k, 4, 256, 256, 3), none(TensorType::q4_0, TensorType::q4_0, 4, 64, 64, 4),
       floats(TensorType::bf16, TensorType::f16, 6, 96, 48, 6);
+  TestLayer biased(TensorType::mxfp4, TensorType::mxfp4, 5, 96, 64, 8);
+  biased.add_biases();
   HostExperts::Options options;
   options.threads = 2;
-  auto made = HostExperts::create(
-      {{&first.experts, {1, 2, 6}}, {&none.experts, {}}, {&all.experts, {0, 1, 2, 3}}, {&floats.experts, {5}}},
-      options);
+  auto made = HostExperts::create({{&first.experts, {1, 2, 6}},
+                                   {&none.experts, {}},
+                                   {&all.experts, {0, 1, 2, 3}},
+                                   {&floats.experts, {5}},
+                                   {&biased.experts, {1, 3}}},
+                                  options);
   ASSERT_TRUE(made) << made.error().message;
   HostExperts& host = **made;
   for (int32_t e = 0; e < 8; ++e) EXPECT_EQ(host.holds(0, e), e == 1 || e == 2 || e == 6);
@@ -80,6 +98,7 @@ TEST(host_experts, routes_have_the_bits_of_the_reference) {
   check(host, 2, all, {3, 0, 3, 2, 1, 0}, 2);
   check(host, 3, floats, {5, 4, 3, 5}, 2);
   check(host, 3, floats, {1, 4}, 2);
+  check(host, 4, biased, {3, 0, 1, 4, 2, 3, 1, 3}, 2);
 }
 
 TEST(host_experts, the_routes_it_holds_are_found_in_order) {

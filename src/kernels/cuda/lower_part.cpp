@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/lowering.h"
 #include "kernels/cuda/pack.h"
+#include "models/expert_biases.h"
 
 namespace cohort::cuda {
 
@@ -76,30 +77,29 @@ Expected<void> Lowering::emit_part(size_t i, const op::Experts& experts, const s
       {moe_layer(i), 0, info(op(i).inputs[1]).width, args.width, static_cast<int32_t>(experts.down->rows)});
   if (next == 0) return emit_hosted(i, experts);
 
+  std::vector<int32_t> kept;
+  for (size_t e = 0; e < place.size(); ++e)
+    if (place[e] >= 0) kept.push_back(static_cast<int32_t>(e));
   const auto part_of = [&](const Weight& whole) {
     auto part = std::make_unique<Weight>(whole);
     part->slices.clear();
-    for (size_t e = 0; e < place.size(); ++e)
-      if (place[e] >= 0) part->slices.push_back(whole.slices[e]);
+    for (int32_t e : kept) part->slices.push_back(whole.slices[static_cast<size_t>(e)]);
     part->experts = static_cast<int64_t>(part->slices.size());
     parts_.push_back(std::move(part));
     return parts_.back().get();
   };
-  const auto biases_of = [&](const VectorWeight* whole) -> const VectorWeight* {
+  const auto kept_biases = [&](const VectorWeight* whole, const Weight& matrix) -> const VectorWeight* {
     if (whole == nullptr) return nullptr;
-    const size_t rows = whole->values.size() / place.size();
-    auto part = std::make_unique<VectorWeight>(VectorWeight{whole->name, {}});
-    for (size_t e = 0; e < place.size(); ++e) {
-      if (place[e] < 0) continue;
-      const float* bias = whole->values.data() + e * rows;
-      part->values.insert(part->values.end(), bias, bias + rows);
-    }
-    bias_parts_.push_back(std::move(part));
+    bias_parts_.push_back(std::make_unique<VectorWeight>(biases_of(*whole, kept, matrix.rows)));
     return bias_parts_.back().get();
   };
-  const op::Experts here{part_of(*experts.gate),      part_of(*experts.up),         part_of(*experts.down),
-                         experts.activation,          biases_of(experts.gate_bias), biases_of(experts.up_bias),
-                         biases_of(experts.down_bias)};
+  const op::Experts here{part_of(*experts.gate),
+                         part_of(*experts.up),
+                         part_of(*experts.down),
+                         experts.activation,
+                         kept_biases(experts.gate_bias, *experts.gate),
+                         kept_biases(experts.up_bias, *experts.up),
+                         kept_biases(experts.down_bias, *experts.down)};
   const Group all = group_;
   group_ = here_;
   auto done = emit_all(i, here);
