@@ -120,7 +120,7 @@ class Lowering {
     result_.launches.push_back({kind, std::move(run)});
   }
   /// Of the last launch.
-  void note(Note note) { notes_.insert_or_assign(result_.launches.size() - 1, std::move(note)); }
+  void note(const Note& note) { notes_.insert_or_assign(result_.launches.size() - 1, note); }
 
   // ---- Which operations move to a later place.
 
