@@ -19,7 +19,6 @@ namespace cohort {
 namespace {
 
 using huggingface::QuantMethod;
-using huggingface::QuantRule;
 using safetensors::DType;
 using safetensors::TensorInfo;
 
