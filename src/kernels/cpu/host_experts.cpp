@@ -5,7 +5,7 @@
 #include "base/counted.h"
 #include "base/memory.h"
 #include "base/result.h"
-#include "models/expert_biases.h"
+#include "models/expert_parts.h"
 
 namespace cohort::cpu {
 namespace {
@@ -23,10 +23,7 @@ HostExperts::HostExperts(const Options& options)
 }
 
 const Weight* HostExperts::part_of(const Weight& whole, const std::vector<int32_t>& experts) {
-  auto part = std::make_unique<Weight>(whole);
-  part->experts = static_cast<int64_t>(experts.size());
-  part->slices.clear();
-  for (int32_t expert : experts) part->slices.push_back(whole.slices[static_cast<size_t>(expert)]);
+  auto part = std::make_unique<Weight>(cohort::part_of(whole, experts));
   if (!type_info(whole.type).quantised) float_bytes_ += part->bytes();
   weights_.push_back(std::move(part));
   return weights_.back().get();

@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/lowering.h"
 #include "kernels/cuda/pack.h"
-#include "models/expert_biases.h"
+#include "models/expert_parts.h"
 
 namespace cohort::cuda {
 
@@ -80,12 +80,8 @@ Expected<void> Lowering::emit_part(size_t i, const op::Experts& experts, const s
   std::vector<int32_t> kept;
   for (size_t e = 0; e < place.size(); ++e)
     if (place[e] >= 0) kept.push_back(static_cast<int32_t>(e));
-  const auto part_of = [&](const Weight& whole) {
-    auto part = std::make_unique<Weight>(whole);
-    part->slices.clear();
-    for (int32_t e : kept) part->slices.push_back(whole.slices[static_cast<size_t>(e)]);
-    part->experts = static_cast<int64_t>(part->slices.size());
-    parts_.push_back(std::move(part));
+  const auto kept_matrices = [&](const Weight& whole) {
+    parts_.push_back(std::make_unique<Weight>(part_of(whole, kept)));
     return parts_.back().get();
   };
   const auto kept_biases = [&](const VectorWeight* whole, const Weight& matrix) -> const VectorWeight* {
@@ -93,9 +89,9 @@ Expected<void> Lowering::emit_part(size_t i, const op::Experts& experts, const s
     bias_parts_.push_back(std::make_unique<VectorWeight>(biases_of(*whole, kept, matrix.rows)));
     return bias_parts_.back().get();
   };
-  const op::Experts here{part_of(*experts.gate),
-                         part_of(*experts.up),
-                         part_of(*experts.down),
+  const op::Experts here{kept_matrices(*experts.gate),
+                         kept_matrices(*experts.up),
+                         kept_matrices(*experts.down),
                          experts.activation,
                          kept_biases(experts.gate_bias, *experts.gate),
                          kept_biases(experts.up_bias, *experts.up),
